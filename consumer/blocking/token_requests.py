@@ -26,24 +26,26 @@ class TokenRequests:
         # Pairs that the threads add: the key of a connection (None: all waiting connections), and its token
         # or error. `take` turns the pairs into events.
         self._results: deque[tuple[int | None, Token | KerberosLogin | NoToken]] = deque()
-        self._keys: list[int] = []  # Connections that wait for a token.
-        self._is_requesting = False
+        self._waiting_keys: list[int] = []  # Connections that wait for the token of a shared source.
+        self._is_shared_requested = False  # Whether a thread is requesting a token of a shared source.
 
     def request(
         self, key: int, source: TokenSource | KerberosSource, open_keys: Container[int]
     ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
+        Connections share the token of a shared source. While it is being requested, no other thread starts.
+
         `open_keys` are the keys of the connections that are still open. The other connections no longer need
         a token, so they are removed from the waiting connections.
         """
         only_key = None if source.shared else key
         if source.shared:
-            self._keys = [*(waiting for waiting in self._keys if waiting in open_keys), key]
-            if self._is_requesting:
+            self._waiting_keys = [*(waiting for waiting in self._waiting_keys if waiting in open_keys), key]
+            if self._is_shared_requested:
                 return []
 
-        def request() -> None:
+        def request_in_thread() -> None:
             try:
                 self._results.append((only_key, source.blocking()))
             except NoToken as error:
@@ -51,24 +53,31 @@ class TokenRequests:
             self._on_token()
 
         try:
-            threading.Thread(target=request, name="kproto-token", daemon=True).start()
+            threading.Thread(target=request_in_thread, name="kproto-token", daemon=True).start()
         except RuntimeError as error:  # The system cannot start another thread.
-            return self._events(only_key, NoToken(f"no token: {error}", final=False))
-        self._is_requesting = self._is_requesting or source.shared
+            return self._end_request(only_key, NoToken(f"no token: {error}", final=False))
+        self._is_shared_requested = self._is_shared_requested or source.shared
         return []
 
     def take(self) -> list[NetworkEvent]:
         """Return the events for the tokens and errors that have arrived since the last call."""
         events: list[NetworkEvent] = []
         while self._results:
-            events += self._events(*self._results.popleft())
+            events += self._end_request(*self._results.popleft())
         return events
 
-    def _events(self, only_key: int | None, token: Token | KerberosLogin | NoToken) -> list[NetworkEvent]:
-        """Return one event for each connection that waits for this token."""
-        keys = [] if only_key is None else [only_key]
+    def _end_request(
+        self, only_key: int | None, token: Token | KerberosLogin | NoToken
+    ) -> list[NetworkEvent]:
+        """Return one event for each connection that waits for this token.
+
+        If `only_key` is None, the request of a shared source has ended, and no connection waits any longer.
+        """
         if only_key is None:
-            keys, self._keys, self._is_requesting = self._keys, [], False
+            keys, self._waiting_keys = self._waiting_keys, []
+            self._is_shared_requested = False
+        else:
+            keys = [only_key]
         if isinstance(token, NoToken):
             return [Broken(key, str(token), token.final) for key in keys]
         return [GotToken(key, token) for key in keys]

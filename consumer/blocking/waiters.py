@@ -35,6 +35,8 @@ class ThreadWaiters:
     def wait(self, last_change: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
         """Block until `changes` differs from `last_change`. Return False if the deadline (ms) has passed.
 
+        `last_change` is the value of `changes` that the caller read before it checked its condition.
+
         `poll(last_change, seconds)` may read the sockets in the calling thread. It returns False if another
         thread reads them.
         """

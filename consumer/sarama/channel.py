@@ -79,7 +79,10 @@ class ErrorThrottle:
         self._intervals: dict[str, ReportIntervals] = {}
 
     def passes(self, error: Exception) -> bool:
-        """Return whether to report `error` now."""
+        """Return whether to report `error` now. If so, begin the interval to its next report.
+
+        At the limit of tracked texts, the oldest ones are forgotten.
+        """
         while len(self._intervals) >= MAX_ERRORS:
             del self._intervals[next(iter(self._intervals))]
         return self._intervals.setdefault(str(error), ReportIntervals()).advance_if_due(now())

@@ -110,7 +110,7 @@ class AsyncConsumerGroup(AsyncBlock):
         options = self.consumer.options
         self._commit_interval_s = options.auto_commit_interval_ms / 1000
         self._handler_timeout_s = options.max_poll_interval_ms / 1000
-        self._cooperative = is_cooperative(resolve_assignors(options.partition_assignment_strategy))
+        self._is_cooperative = is_cooperative(resolve_assignors(options.partition_assignment_strategy))
         self._listener = _Listener(self)
         self._handler: Handler[Session, Claim] | None = None
         self._topics: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ class AsyncConsumerGroup(AsyncBlock):
         # The assigned partitions, as of the listener's last callback. The consumer's own assignment may
         # differ, because it changes before a callback runs.
         self._assigned: set[TopicPartition] = set()
-        self._committed_at = 0.0
+        self._auto_commit_time = 0.0  # When the last auto commit was due, in the loop's time (s).
         self._auto_commit_task: asyncio.Task[None] | None = None
         self._cleanup_error: Exception | None = None
         # The tasks in which methods of the handler are running.
@@ -129,11 +129,12 @@ class AsyncConsumerGroup(AsyncBlock):
         self._claim_tasks: set[asyncio.Task[None]] = set()
         self.error_channel: Channel[Exception] = Channel()
         self._throttle = ErrorThrottle()
-        self._session_ends = False
+        # Set when `consume_claim` has returned, or has raised an exception, before the end of its claim.
+        self._session_must_end = False
         self._closing = False
         self._closed = False
-        self._idle = asyncio.Event()  # Set while `consume` is not running.
-        self._idle.set()
+        self._consume_ended = asyncio.Event()  # Set while `consume` is not running.
+        self._consume_ended.set()
 
     # ---- public methods
 
@@ -149,25 +150,21 @@ class AsyncConsumerGroup(AsyncBlock):
         check_handler(handler)
         if self._closing:
             raise IllegalState("this group was closed; make a new one")
-        if not self._idle.is_set():
+        if not self._consume_ended.is_set():
             raise IllegalState("consume() is already running; wait until it has returned")
-        self._idle.clear()
-        self._handler, self._session_ends, self._cleanup_error = handler, False, None
-        keeps_partitions = True  # if its topics change
+        self._consume_ended.clear()
+        self._handler, self._session_must_end, self._cleanup_error = handler, False, None
+        keeps_partitions = True  # Whether the member still owns its partitions after `subscribe`.
         try:
             # `subscribe` raises an error if the set of topics is empty.
             if names != self._topics or not names:
                 self.consumer.subscribe(names, self._listener)
-                keeps_partitions, self._topics = self._cooperative, names
+                keeps_partitions, self._topics = self._is_cooperative, names
             if self._next_session is None and keeps_partitions:
-                retained = [partition for partition in self._assigned if partition.topic in names]
-                if retained:
-                    self._next_session = Session(self)
-                    for partition in retained:
-                        self._next_session.by_partition[partition] = self._new_claim(partition)
-            await self._run()
+                self._claim_retained_partitions()
+            await self._run_session()
         finally:
-            self._idle.set()
+            self._consume_ended.set()
         if self._cleanup_error is not None:
             raise self._cleanup_error
 
@@ -184,19 +181,23 @@ class AsyncConsumerGroup(AsyncBlock):
         The session continues, and queued records are still returned. As in sarama, partitions that this
         member does not own are ignored.
         """
-        self._pause(self._assigned.intersection(check.one_or_more_partitions("partitions", partitions)))
+        self._pause_partitions(
+            self._assigned.intersection(check.one_or_more_partitions("partitions", partitions))
+        )
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Fetch from these partitions again."""
-        self._resume(self._paused.intersection(check.one_or_more_partitions("partitions", partitions)))
+        self._resume_partitions(
+            self._paused.intersection(check.one_or_more_partitions("partitions", partitions))
+        )
 
     def pause_all(self) -> None:
         """Pause all partitions that this member owns now."""
-        self._pause(set(self._assigned))
+        self._pause_partitions(set(self._assigned))
 
     def resume_all(self) -> None:
         """Resume all partitions that were paused."""
-        self._resume(set(self._paused))
+        self._resume_partitions(set(self._paused))
 
     async def close(self, timeout: float = 30.0) -> None:
         """End the session, commit the marks, and leave the group.
@@ -213,55 +214,63 @@ class AsyncConsumerGroup(AsyncBlock):
         if self._closed:
             return
         self._closing = True
-        end = asyncio.get_running_loop().time() + timeout
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            failure = await self._finish_session(timeout)
+            commit_error = await self._wait_for_session_end(timeout)
         except asyncio.CancelledError:
-            end = min(end, asyncio.get_running_loop().time() + LEAVE_S)
-            self._cancel_claims()
+            deadline = min(deadline, asyncio.get_running_loop().time() + LEAVE_S)
+            self._cancel_claim_tasks()
             raise
         finally:
             try:
-                await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
+                await self.consumer.close(timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
             finally:
                 self._closed = True
                 self.error_channel.close()
-                self._cancel_claims()
-        if failure is not None:
-            raise failure
+                self._cancel_claim_tasks()
+        if commit_error is not None:
+            raise commit_error
 
-    def _cancel_claims(self) -> None:
+    def _cancel_claim_tasks(self) -> None:
         for task in self._claim_tasks:  # `consume` waits until these tasks have ended.
             task.cancel()
 
-    async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait until the session has ended.
+    async def _wait_for_session_end(self, timeout: float) -> KprotoError | None:
+        """Wait until `consume` has ended its session.
 
-        Shortly before `timeout` (s) has passed, commit the marks of a session that has not ended.
-
-        Return the error of the commit, or None.
+        Shortly before `timeout` (s) has passed, commit the marks of a session that has not ended. Return the
+        error of this commit, or None.
         """
-        patience = timeout - min(LEAVE_S, timeout / 4)
+        session_timeout = timeout - min(LEAVE_S, timeout / 4)
         try:
-            async with asyncio.timeout(patience):
-                await self._idle.wait()
+            async with asyncio.timeout(session_timeout):
+                await self._consume_ended.wait()
         except TimeoutError:
-            late = "the handlers" if self._handler_tasks else "the last commit"
-            log.error("%s of %s did not end within %g s", late, sorted(self._topics), patience)
+            unfinished = "the handlers" if self._handler_tasks else "the last commit"
+            log.error("%s of %s did not end within %g s", unfinished, sorted(self._topics), session_timeout)
             if self._auto_commit:
                 try:
-                    await self.commit(None, timeout - patience)
+                    await self.commit(None, timeout=timeout - session_timeout)
                 except KprotoError as error:
                     return error
         return None
 
     # ---- a session
 
-    async def _run(self) -> None:
+    def _claim_retained_partitions(self) -> None:
+        """Create the next session if this member still owns partitions of its topics."""
+        retained = [partition for partition in self._assigned if partition.topic in self._topics]
+        if retained:
+            self._next_session = Session(self)
+            for partition in retained:
+                self._next_session.by_partition[partition] = self._new_claim(partition)
+
+    async def _run_session(self) -> None:
+        """Begin a session when partitions are assigned, poll records for its claims, and end the session."""
         try:
-            while not self._closing and not self._session_ends:
+            while not self._closing and not self._session_must_end:
                 if self._session is None and self._next_session is not None:
-                    await self._begin(self._next_session)
+                    await self._begin_session(self._next_session)
                 if self._session is not None and self._session.ended:
                     break
                 try:
@@ -270,15 +279,16 @@ class AsyncConsumerGroup(AsyncBlock):
                     if self._session is None:
                         raise
                     if self._throttle.passes(error):
-                        self._report(error)
+                        self._report_error(error)
                     await asyncio.sleep(ERROR_PAUSE_S)
                 else:
-                    self._distribute(records)
+                    self._queue_records(records)
                 self._auto_commit_if_due()
         finally:
             await _finish_uncancelled(asyncio.ensure_future(self._end_session()))
 
-    async def _begin(self, session: Session) -> None:
+    async def _begin_session(self, session: Session) -> None:
+        """Call `setup`, and start the claims of the partitions that this member still owns."""
         self._session, self._next_session = session, None
         await self._call_handler("setup", session)
         await self._verify_marks()
@@ -301,26 +311,30 @@ class AsyncConsumerGroup(AsyncBlock):
         claim.task.add_done_callback(self._claim_tasks.discard)
 
     async def _run_claim(self, session: Session, claim: Claim) -> None:
+        """Call `consume_claim`, and report its exception."""
         try:
-            if await self._find_start(claim):
+            if await self._set_start(claim):
                 await self._call_handler("consume_claim", session, claim)
         except Exception as error:
-            self._report(error, f"consume_claim of {claim.topic_partition}")
+            self._report_error(error, f"consume_claim of {claim.topic_partition}")
         finally:
             if not claim.ended:
                 # If `consume_claim` returns before its claim has ended, the session ends, as in sarama.
-                self._session_ends = True
+                self._session_must_end = True
 
-    async def _find_start(self, claim: Claim) -> bool:
-        """Set the offset at which a claim begins. Return False if the position cannot be determined."""
+    async def _set_start(self, claim: Claim) -> bool:
+        """Set the offset at which a claim begins. Return False if the position cannot be determined.
+
+        The claim begins at its first queued record, if records were fetched before the claim has started.
+        """
         try:
             position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
             if not claim.ended and not claim.may_be_lost():
-                self._report(error)
+                self._report_error(error)
             return False
-        first = claim.first_offset()
-        start = position if first is None else first
+        queued_offset = claim.first_offset()
+        start = position if queued_offset is None else queued_offset
         claim.start = claim.initial_offset = claim.initial_high_water_mark = start
         return True
 
@@ -333,61 +347,76 @@ class AsyncConsumerGroup(AsyncBlock):
         session, self._session = self._session, None
         if session is None or session.ended:
             return
-        await self._end_claims(session, list(session.by_partition), last=True, commit=True)
+        await self._end_claims(session, list(session.by_partition), ends_session=True, commit=True)
         # An auto commit may still be in progress. The session ends when this commit has ended.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         if not self._closing:
-            for partition, claim in session.by_partition.items():
-                find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
-                next_offset = find_offset(partition)
-                start = claim.start if next_offset is None else next_offset
-                # `start` is None if the claim has not begun and no record was fetched for it.
-                if start is not None:
-                    claim.seek(start)
-                claim.release()
+            self._seek_to_next_offsets(session)
         if not self._auto_commit:
             self._marks.remove(session.by_partition)
         session.ended = True
 
+    def _seek_to_next_offsets(self, session: Session) -> None:
+        """Move the position of each claimed partition to the offset at which the next session begins."""
+        for partition, claim in session.by_partition.items():
+            find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
+            next_offset = find_offset(partition)
+            start = claim.start if next_offset is None else next_offset
+            # `start` is None if the claim has not begun and no record was fetched for it.
+            if start is not None:
+                claim.seek(start)
+            claim.release()
+
     async def _end_claims(
-        self, session: Session, partitions: Sequence[TopicPartition], *, last: bool, commit: bool
+        self, session: Session, partitions: Sequence[TopicPartition], *, ends_session: bool, commit: bool
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `last`, these claims are the session's last ones. The session then ends, and `cleanup` runs
-        before the commit (rule M103).
+        With `ends_session`, these claims are the session's last ones. The session then ends, and `cleanup`
+        runs before the commit (rule M103), unless `setup` has not run for the session.
         """
-        claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
-        if last:
+        claims = [
+            session.by_partition[partition] for partition in partitions if partition in session.by_partition
+        ]
+        if ends_session:
             session.end()
         for claim in claims:
             claim.start = claim.first_offset() if claim.start is None else claim.start
             claim.end()
-        tasks = [claim.task for claim in claims if claim.task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._handler_timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                names = ", ".join(str(claim.topic_partition) for claim in claims if claim.task in late)
-                limit = int(self._handler_timeout_s * 1000)
-                detail = f"{names}: the handler did not return"
-                self._report(RequestTimedOut("consume_claim", limit, detail))
-        if last and session is not self._next_session:
-            try:
-                await self._call_handler("cleanup", session)
-            except Exception as error:
-                # A KprotoError, such as the error of a commit after the loss of partitions, is reported and
-                # not raised.
-                if not isinstance(error, KprotoError):
-                    self._cleanup_error = error
-                self._report(error, "cleanup")
+        await self._wait_for_handlers(claims)
+        if ends_session and session is not self._next_session:
+            await self._call_cleanup(session)
         if commit and self._auto_commit and not self._closed:
             try:
                 await self.commit(set(partitions))
             except KprotoError as error:
-                self._report(error)
+                self._report_error(error)
+
+    async def _wait_for_handlers(self, claims: list[Claim]) -> None:
+        """Wait until `consume_claim` has returned for these claims, and cancel and report late calls."""
+        tasks = [claim.task for claim in claims if claim.task is not None]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=self._handler_timeout_s)
+        for task in late:
+            task.cancel()
+        if late:
+            names = ", ".join(str(claim.topic_partition) for claim in claims if claim.task in late)
+            limit_ms = int(self._handler_timeout_s * 1000)
+            detail = f"{names}: the handler did not return"
+            self._report_error(RequestTimedOut("consume_claim", limit_ms, detail))
+
+    async def _call_cleanup(self, session: Session) -> None:
+        """Call `cleanup`, and report its exception. `consume` also raises it, unless it is a KprotoError."""
+        try:
+            await self._call_handler("cleanup", session)
+        except Exception as error:
+            # A KprotoError, such as the error of a commit after the loss of partitions, is reported and not
+            # raised.
+            if not isinstance(error, KprotoError):
+                self._cleanup_error = error
+            self._report_error(error, "cleanup")
 
     # ---- rebalances
 
@@ -409,24 +438,25 @@ class AsyncConsumerGroup(AsyncBlock):
         for session in (self._session, self._next_session):
             if session is None or session.ended:
                 continue
-            last = session.by_partition.keys() <= set(partitions)
-            await self._end_claims(session, partitions, last=last, commit=commit)
+            ends_session = session.by_partition.keys() <= set(partitions)
+            await self._end_claims(session, partitions, ends_session=ends_session, commit=commit)
             for partition in partitions:
                 session.by_partition.pop(partition, None)
-            if last and session is self._next_session:
+            if ends_session and session is self._next_session:
                 self._next_session = None
-            elif last:
+            elif ends_session:
                 session.ended = True
         self._marks.remove(partitions)
 
     def _new_claim(self, partition: TopicPartition) -> Claim:
+        """Return a claim that has not started, paused if the application has paused the partition."""
         claim = Claim(self.consumer, partition)
         if partition in self._paused:
             claim.pause()
         return claim
 
-    def _distribute(self, records: list[ConsumerRecord]) -> None:
-        """Add each record to the queue of its partition's claim."""
+    def _queue_records(self, records: list[ConsumerRecord]) -> None:
+        """Add each record to the queue of its partition's claim. Drop records of unclaimed partitions."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
             by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -474,9 +504,10 @@ class AsyncConsumerGroup(AsyncBlock):
         An auto commit runs in its own task. So a slow or missing coordinator does not delay the claims.
         """
         now = asyncio.get_running_loop().time()
-        running = self._auto_commit_task is not None and not self._auto_commit_task.done()
-        if self._auto_commit and not running and now - self._committed_at >= self._commit_interval_s:
-            self._committed_at = now
+        is_committing = self._auto_commit_task is not None and not self._auto_commit_task.done()
+        is_due = now - self._auto_commit_time >= self._commit_interval_s
+        if self._auto_commit and is_due and not is_committing:
+            self._auto_commit_time = now
             if self._marks.uncommitted(None):
                 self._auto_commit_task = asyncio.ensure_future(self._commit_and_report())
 
@@ -485,31 +516,33 @@ class AsyncConsumerGroup(AsyncBlock):
             await self.commit(None)
         except KprotoError as error:
             if self._throttle.passes(error):
-                self._report(error)
+                self._report_error(error)
 
     # ---- inside
 
     async def _call_handler(self, method: str, *arguments: Any) -> None:
+        """Call a method of the handler, and await its result if it is a coroutine function."""
         task = asyncio.current_task()
         self._handler_tasks.add(task)
         try:
-            answer = getattr(self._handler, method)(*arguments)
-            if inspect.isawaitable(answer):
-                await answer
+            result = getattr(self._handler, method)(*arguments)
+            if inspect.isawaitable(result):
+                await result
         finally:
             self._handler_tasks.discard(task)
 
-    def _pause(self, partitions: set[TopicPartition]) -> None:
+    def _pause_partitions(self, partitions: set[TopicPartition]) -> None:
         self._paused |= partitions
         for claim in self._claims_of(partitions):
             claim.pause()
 
-    def _resume(self, partitions: set[TopicPartition]) -> None:
+    def _resume_partitions(self, partitions: set[TopicPartition]) -> None:
         self._paused -= partitions
         for claim in self._claims_of(partitions):
             claim.resume()
 
     def _claims_of(self, partitions: set[TopicPartition]) -> list[Claim]:
+        """Return the claims of these partitions in the current and in the next session."""
         return [
             session.by_partition[partition]
             for session in (self._session, self._next_session)
@@ -517,15 +550,15 @@ class AsyncConsumerGroup(AsyncBlock):
             for partition in partitions & session.by_partition.keys()
         ]
 
-    def _report(self, error: Exception, source: str = "") -> None:
-        """Report an error to `errors()` and the log.
+    def _report_error(self, error: Exception, source: str = "") -> None:
+        """Report an error to `errors()` and the log, unless it repeats the last unread error of `errors()`.
 
         `source` names the handler's method that raised the error, or is "" if no such method raised it.
         """
         if source and source not in getattr(error, "__notes__", ()):
             error.add_note(source)
-        last = self.error_channel.last()
-        if last is not None and _texts(last) == _texts(error):
+        last_error = self.error_channel.last()
+        if last_error is not None and _error_texts(last_error) == _error_texts(error):
             return
         if source:
             log.error("%s: %s: %s", self.consumer.options.client_id, source, error, exc_info=error)
@@ -555,11 +588,14 @@ async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
         raise cancelled
 
 
-def _texts(error: Exception) -> tuple[str, ...]:
+def _error_texts(error: Exception) -> tuple[str, ...]:
+    """Return the texts by which a repeated error is recognized: its message and its notes."""
     return (str(error), *getattr(error, "__notes__", ()))
 
 
 class _Listener(RebalanceListener):
+    """Passes the rebalances of the consumer to its group. Marks of lost partitions are not committed."""
+
     def __init__(self, group: AsyncConsumerGroup) -> None:
         self._group = group
 

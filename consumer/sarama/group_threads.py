@@ -125,30 +125,35 @@ class _ThreadedHandler:
         self._handler = handler
         self._wait = loop.run
         self._handler_threads = handler_threads
-        self._sessions: tuple[Session, ThreadSession] | None = None
+        # The last session that the group has passed, and the ThreadSession that the handler received for it.
+        self._last_sessions: tuple[Session, ThreadSession] | None = None
 
     async def setup(self, session: Session) -> None:
-        await self._run("setup", self._thread_session(session))
+        await self._run_method("setup", self._thread_session(session))
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        await self._run("consume_claim", self._thread_session(session), ThreadClaim(claim, self._wait))
+        await self._run_method("consume_claim", self._thread_session(session), ThreadClaim(claim, self._wait))
 
     async def cleanup(self, session: Session) -> None:
-        await self._run("cleanup", self._thread_session(session))
+        await self._run_method("cleanup", self._thread_session(session))
 
     def _thread_session(self, session: Session) -> ThreadSession:
         """Return the ThreadSession that the handler receives: the same object in all of its methods."""
-        if self._sessions is None or self._sessions[0] is not session:
-            self._sessions = session, ThreadSession(session, self._wait)
-        return self._sessions[1]
+        if self._last_sessions is None or self._last_sessions[0] is not session:
+            self._last_sessions = session, ThreadSession(session, self._wait)
+        return self._last_sessions[1]
 
-    async def _run(self, method: str, *arguments: Any) -> None:
+    async def _run_method(self, method: str, *arguments: Any) -> None:
+        """Call a method in a new thread, wait for its end, and raise the exception that the method raised.
+
+        An exception that a coroutine must not raise becomes the cause of a RuntimeError.
+        """
         future: Future[BaseException | None] = Future()
         # A running future cannot be cancelled. So the thread can set its result even if the waiting task was
         # cancelled.
         future.set_running_or_notify_cancel()
 
-        def work() -> None:
+        def call_method() -> None:
             failure: BaseException | None = None
             self._handler_threads.add(threading.get_ident())
             try:
@@ -159,18 +164,18 @@ class _ThreadedHandler:
                 self._handler_threads.discard(threading.get_ident())
                 future.set_result(failure)
 
-        threading.Thread(target=work, name=f"kproto-{method}", daemon=True).start()
+        threading.Thread(target=call_method, name=f"kproto-{method}", daemon=True).start()
         failure = await asyncio.wrap_future(future)
         if failure is None:
             return
-        if isinstance(failure, _LOOP_ERRORS) or not isinstance(failure, Exception):
+        if isinstance(failure, _RESERVED_ERRORS) or not isinstance(failure, Exception):
             raise RuntimeError(f"{method} raised {failure!r}") from failure
         raise failure
 
 
 # Exceptions that a coroutine must not raise, because an event loop or the interpreter gives them another
 # meaning.
-_LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
+_RESERVED_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):

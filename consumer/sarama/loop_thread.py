@@ -51,7 +51,7 @@ class LoopThread(Generic[T]):
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._stopping: asyncio.Task[None] | None = None
+        self._stop_task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._forked = False
@@ -95,12 +95,12 @@ class LoopThread(Generic[T]):
 
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in the loop, and return its result. Raise CancelledError if the loop ends first."""
-        done = threading.Lock()
+        done = threading.Lock()  # The loop's thread releases this lock when the coroutine has ended.
         done.acquire()
         future: Future[R] | None = None
         try:
             with Held():
-                future = self._start(work)
+                future = self._start_coroutine(work)
                 future.add_done_callback(lambda _: done.release())
             # A loop that has stopped but is not closed yet accepts coroutines that it never runs.
             while not done.acquire(timeout=CHECK_S) and not self.ended:
@@ -121,7 +121,8 @@ class LoopThread(Generic[T]):
                     future.cancel()
             raise
 
-    def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+    def _start_coroutine(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        """Schedule a coroutine in the loop. Raise CancelledError if the loop is closed."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # RuntimeError: another thread has closed the loop.
@@ -131,27 +132,29 @@ class LoopThread(Generic[T]):
     def call(self, function: Callable[[], R]) -> R:
         """Call a function in the loop, and return its result."""
 
-        async def work() -> R:
+        async def call_function() -> R:
             return function()
 
-        return self.run(work())
+        return self.run(call_function())
 
     def iterate(self, source: Source[R]) -> Iterator[R]:
-        """Yield the items of `source` in the calling thread, until the source or the loop ends."""
+        """Yield the items of `source` in the calling thread, until the source or the loop ends.
+
+        Items that the source still holds at the end of the loop are yielded too.
+        """
         if self._forked:
             self.check_usable()
-        more = True
+        may_continue = True
         while not self._forked:
-            taken_items = _take_first(source.items)
-            if not taken_items and not more:
+            popped_items = _pop_first(source.items)
+            if not popped_items and not may_continue:
                 return
-            yield from taken_items
-            if not taken_items:
+            yield from popped_items
+            if not popped_items:
                 try:
-                    more = self.run(source.ready())
-                # The loop has ended, but the last items of the source can still be returned.
+                    may_continue = self.run(source.ready())
                 except IllegalState:
-                    more = False
+                    may_continue = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a last coroutine in the loop, then end the loop and its thread.
@@ -193,12 +196,12 @@ class LoopThread(Generic[T]):
                 await asyncio.wait(tasks, timeout=CHECK_S)
             self._loop.stop()
 
-        def start_to_stop() -> None:
-            self._stopping = self._stopping or self._loop.create_task(stop())
+        def start_stop_task() -> None:  # Once: several threads may call `close`.
+            self._stop_task = self._stop_task or self._loop.create_task(stop())
 
         # A RuntimeError means that another thread has closed the loop.
         with Held(), contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(start_to_stop)
+            self._loop.call_soon_threadsafe(start_stop_task)
         self._thread.join()
 
 
@@ -209,17 +212,17 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _take_first(items: deque[R]) -> list[R]:
+def _pop_first(items: deque[R]) -> list[R]:
     """Remove the first item, and return it in a list.
 
     If the queue is empty, the list is empty. If Ctrl-C interrupts the function, the item is put back.
     """
-    items_taken: list[R] = []
+    popped_items: list[R] = []
     try:
         # An IndexError means that the queue is empty.
         with Held(), contextlib.suppress(IndexError):
-            items_taken.append(items.popleft())
+            popped_items.append(items.popleft())
     except BaseException:
-        items.extendleft(items_taken)
+        items.extendleft(popped_items)
         raise
-    return items_taken
+    return popped_items
