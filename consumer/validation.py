@@ -115,8 +115,8 @@ def group(name: str, value: Any) -> str:
 def record_batch(name: str, value: Any) -> bytes:
     """Check that the bytes are one encoded batch.
 
-    Two batches of one partition are not allowed: the broker would answer their Produce request with
-    INVALID_RECORD.
+    More than one batch is rejected: if a Produce request contains two batches of one partition, the broker
+    answers it with INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
@@ -214,7 +214,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a group: a member's metadata, or the group's name if the client is not a member."""
+    """Check a member's metadata; a client that is not a member passes the group's name instead."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):

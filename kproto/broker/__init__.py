@@ -17,7 +17,7 @@ The following parts of Kafka are not implemented, and not advertised in ApiVersi
 * Kerberos is missing.
 
 * Replication to a second node is missing, so the broker never elects a leader by itself. A new leader epoch
-  starts only with `Server.elect_leader`, `Server.truncate` or an ElectLeaders request.
+  starts only with `Server.elect_leader`, `Server.truncate`, or an admin request that changes the leader.
 
 The broker deliberately differs from Kafka in these points:
 

@@ -21,8 +21,9 @@ from typing import Final
 from ..addresses import address_text
 from ..printable import Log
 
-# The listen backlog of a socket. If it is full, a client retries its connection only after a second. Kafka's
-# default is 50, but Kafka accepts connections in a separate thread.
+# The listen backlog of a socket. If it is full, the client's operating system retries the connection only
+# after a second. Kafka's default of 50 suffices for a separate thread that accepts connections. Here, new
+# connections wait while the event loop runs other tasks.
 BACKLOG: Final = 1024
 # The `limit` of each StreamReader in bytes. Reading from a connection pauses while more than twice this
 # number of bytes is buffered.
@@ -84,8 +85,8 @@ class Acceptor:
         accepted = 0
         while not self._is_closing:
             try:
-                # The connection is not assigned to a local variable, which would keep it in memory after it
-                # is closed.
+                # The connection is not assigned to a local variable: the variable would keep a closed
+                # connection in memory until the next one is accepted.
                 self._on_accepted((await self._loop.sock_accept(self._sock))[0])
             except ConnectionAbortedError:  # The client closed the connection before it was accepted.
                 continue

@@ -49,8 +49,8 @@ Fault = tuple[ErrorCode, str]
 def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
     """Apply the changes of each entity. If one change is invalid, all changes of its entity are rejected.
 
-    If the request has two entries for the same entity, the changes of the first entry are applied, but the
-    response reports an error for the entity.
+    If the request has several entries for the same entity, only the first one is applied. Nevertheless, the
+    response reports INVALID_REQUEST for the entity.
     """
     request = call.request
     assert isinstance(request, AlterClientQuotasRequest)

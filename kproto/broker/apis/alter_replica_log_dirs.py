@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34): move replicas to other log directories of this broker (KIP-113).
 
 This broker has a single log directory. A request that names this directory succeeds, and no replica moves.
-Any other directory is unknown.
+Any other directory is answered with LOG_DIR_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .authorization import on_cluster
 from .describe_log_dirs import LOG_DIR
 from .partitions import find_partition
 
-# The maximum length of TOPIC-PARTITION. The name of a directory has at most 255 characters, and includes ".",
-# a random id of 32 characters and "-future" while Kafka moves the replica.
+# The maximum length of TOPIC-PARTITION. While Kafka moves a replica, the name of its directory is
+# TOPIC-PARTITION, ".", a random id of 32 characters and "-future". The name may have at most 255 characters.
 _MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 

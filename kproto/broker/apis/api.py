@@ -66,14 +66,15 @@ class Api:
         )
 
     def divided_array(self, version: int) -> str | None:
-        """Return the name of the array of results in a response of this version; None without `divided`."""
+        """Return the name of the result array in responses of this version, or None if the API has none."""
         fields = response_class(self.key).__fields__
         return next((f.name for f in fields if f.name in self.divided and version in f.versions), None)
 
     def authorize(self, broker: Broker, call: Call) -> Authorized:
         """Return the call with only those parts of its request for which the caller has permission.
 
-        If the caller has permission for no part of the request, the result is a response instead of a call.
+        If the handler must not run, the result is a response instead of a call. An example is a caller
+        without the required permission on the cluster.
         """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call

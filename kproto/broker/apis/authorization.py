@@ -3,18 +3,20 @@
 Each API declares an `Authorization` in its entry of the table, and `Api.authorize` applies it before the
 handler runs.
 
-`Authorization.requirements` lists the permissions that the caller needs on resources, and the error if one of
-them is missing.
+`Authorization.requirements` lists the permissions that the caller needs on resources, each with the error for
+a caller without it.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
 * A request is reduced to its permitted part, which the handler executes. The errors for the denied part are
   added to the handler's response.
 
-* A caller without DESCRIBE on a resource does not learn whether the resource exists: lists omit the resource.
+* A caller without DESCRIBE on a resource cannot find out whether the resource's name exists. Lists omit the
+  resource, and a request that names it is denied in either case. By contrast, the error for a topic id shows
+  whether the id exists.
 
-* If no part of a request is permitted, the handler does not run. So the group coordinator never receives a
-  request without permission.
+* The group coordinator receives no request for a group on which the caller lacks the permission. It receives
+  no offset commit of which every topic is denied.
 
 * A bit field of authorized operations in a response contains only operations that the caller may perform.
 """
@@ -127,7 +129,7 @@ class Access:
 class Requirement(NamedTuple):
     """A permission that a request needs, and the error for callers without it.
 
-    If the error is NONE, resources for which the caller has no permission are omitted from the response.
+    If `error` is NONE, resources for which the caller has no permission are omitted from the response.
     """
 
     operation: Operation

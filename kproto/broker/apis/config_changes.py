@@ -38,8 +38,8 @@ def alter_resources(
 
     Returns one outcome per resource.
 
-    As in Kafka, the broker checks each resource first, and rejects the invalid ones. If a valid resource has
-    an unknown operation, the controller then rejects all valid resources.
+    As in Kafka, the broker checks each resource first, and rejects the invalid ones. If a resource that
+    passes has an unknown operation, the controller then rejects all resources that passed.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]

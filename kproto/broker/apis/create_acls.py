@@ -19,7 +19,8 @@ _ANY: Final = 1  # The value ANY of ResourceType, AclOperation and AclPermission
 def handle_create_acls(broker: Broker, call: Call) -> Result:
     """Create the requested ACLs, and return a result for each of them.
 
-    If an ACL has a value that only filters may have (ANY or MATCH), the whole request fails.
+    If one ACL has a value that only filters may have (ANY or MATCH), no ACL is created, as in Kafka. Each
+    result then has the same error.
     """
     request = call.request
     assert isinstance(request, CreateAclsRequest)
@@ -67,10 +68,7 @@ def _is_unparsable(creation: AclCreation) -> bool:
 
 
 def _has_filter_value(creation: AclCreation) -> bool:
-    """Return whether an ACL to create has the value ANY or MATCH, which only filters may have.
-
-    If one ACL of a request has such a value, Kafka creates none of the requested ACLs.
-    """
+    """Return whether an ACL to create has the value ANY or MATCH, which only filters may have."""
     if creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH):
         return True
     return _ANY in (creation.resource_type, creation.operation, creation.permission_type)

@@ -16,8 +16,8 @@ from .repeated_names import repeat_as_named
 def handle_describe_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator; groups that other nodes coordinate get an error.
 
-    A group that the request names twice is described twice. If the repetitions are larger than `MAX_REPEATED`
-    bytes, each group is described once.
+    A group that the request names twice is described twice. If all repetitions together are larger than
+    `MAX_REPEATED` bytes, each group is described once.
     """
     request = call.request
     assert isinstance(request, DescribeGroupsRequest)

@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55): the metadata quorum, of which the controller is the only voter (KIP-595).
 
-This broker has no metadata log: all offsets are 0, and every replica is in sync. The response has no
-addresses, because the controller has no listener of its own.
+This broker has no metadata log: all offsets are 0, and every replica is in sync. The response contains no
+addresses of controllers, because the controller has no listener of its own.
 """
 
 from __future__ import annotations
