@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from kproto.durations import iso_duration_ms
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.validation import any_text, encodable_text, one_of, whole_number
@@ -22,11 +23,10 @@ class Option(NamedTuple):
     description: str
 
 
-_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 # Instance ids must match the pattern of topic names, as in Java (Topic.validate).
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
-_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
+_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (an ISO 8601 duration)'
 
 
 def whole_number_from(least: int, most: int = 2**31 - 1) -> Check:
@@ -92,14 +92,12 @@ def duration_ms(policy: str) -> int | None:
     """Return the duration (ms) in a policy such as "by_duration:PT1H30M"; None for any other policy."""
     if not policy.startswith("by_duration:"):
         return None
-    match = re.fullmatch(_DURATION, policy.removeprefix("by_duration:"))
-    if match is None or not any(match.groups()):
+    ms = iso_duration_ms(policy.removeprefix("by_duration:"))
+    if ms is None or ms < 0:
         raise ConfigError("auto_offset_reset", policy, _RESETS_ALLOWED)
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
     if ms >= 2**63:
         raise ConfigError("auto_offset_reset", policy, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
-    return int(ms)
+    return ms
 
 
 def function_or_object(method: str, parameters: str) -> Check:

@@ -18,6 +18,7 @@ LAYERS = (
     (
         "version",
         "validation",
+        "durations",
         "errors",
         "error_codes",
         "java_numbers",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from datetime import UTC, datetime
 
+from ..durations import iso_duration_ms
 from ..errors import ConfigError
 from .arguments import duration, parse_digits
 
-_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-_UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 # The special offsets. In a ListOffsets request, each of them is a negative timestamp. Kafka's tools write
 # their names with hyphens.
 _NAMED = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
@@ -42,10 +40,9 @@ def datetime_ms(option: str, text: str) -> int:
 
 def duration_ms(option: str, text: str) -> int:
     """Return a duration such as 10m, or an ISO 8601 duration such as P7DT2H, in ms."""
-    match = _ISO_DURATION.fullmatch(text)
-    if match is not None and any(match.groups()):
-        parts = zip(match.groups(), _UNITS_MS, strict=True)
-        return round(sum(float(number) * ms for number, ms in parts if number))
+    ms = iso_duration_ms(text)
+    if ms is not None and ms >= 0:
+        return ms
     try:
         return duration(text)
     except argparse.ArgumentTypeError:
