@@ -177,8 +177,10 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without joining a group. If a mapping is given, its values are the start
-        offsets.
+        """Read these partitions, without joining a group.
+
+        A mapping maps each partition to its start offset. A partition with the value None, or without a
+        mapping, starts at its committed offset, or at that of the reset policy if there is none.
         """
         self._operations.assign(partitions)
 

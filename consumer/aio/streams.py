@@ -58,7 +58,10 @@ _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
 class _Route:
-    """The addresses of a host: the current one, and those that have not been tried yet."""
+    """The addresses of a host: the current one, and those that have not been tried yet.
+
+    `host` is the host's name and port. `address` is None before the first attempt, and with a dialer.
+    """
 
     __slots__ = ("address", "addresses", "host", "max_response", "tls")
 
@@ -73,19 +76,22 @@ class _Route:
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    def __init__(self, key: int, max_response: int, tell: Callable[[NetworkEvent], object]) -> None:
+    """The protocol of one connection: decrypts received bytes, and reports responses and the end."""
+
+    def __init__(self, key: int, max_response: int, report: Callable[[NetworkEvent], object]) -> None:
         self.key = key
-        self.tell = tell
-        self.silent = False
+        self.report = report
+        self.silent = False  # Whether the connection reports no more events.
         # Whether the broker has responded. If the connection breaks before the first response, its address
         # counts as failed.
         self.responded = False
         self.route: _Route | None = None
-        # When a part of a long response was last reported, in seconds of `time.monotonic()`.
+        # When the incomplete response began to arrive, or a part of it was last reported, in seconds of
+        # `time.monotonic()`. It is infinite between responses.
         self.arriving_since = float("inf")
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
-        self._room: memoryview  # The buffer for encrypted bytes, if the connection uses TLS.
+        self._tls_buffer: memoryview  # The buffer for encrypted bytes, if the connection uses TLS.
         self.transport: asyncio.Transport  # Set by `connection_made`, which the loop calls first.
         self.sock: socket.socket | None = None  # The transport's own socket, for direct reads.
 
@@ -97,10 +103,10 @@ class _Protocol(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):  # The socket is broken: the loop calls connection_lost next.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def begin(self, pipe: Pipe, room: memoryview) -> None:
+    def start_tls(self, pipe: Pipe, tls_buffer: memoryview) -> None:
         """Start the TLS handshake. `Opened` is reported when the handshake has succeeded."""
         self.pipe = pipe
-        self._room = room
+        self._tls_buffer = tls_buffer
         self.transport.write(pipe.begin())
 
     def write(self, data: bytes) -> None:
@@ -121,12 +127,12 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.receive_buffer.writable() if self.pipe is None else self._room
+        return self.receive_buffer.writable() if self.pipe is None else self._tls_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.pipe is not None:
             try:
-                self._decrypt(self.pipe, self._room[:nbytes])
+                self._decrypt(self.pipe, self._tls_buffer[:nbytes])
             except TlsFailed as error:
                 self._on_broken(str(error), denied=error.final)
         else:
@@ -146,8 +152,8 @@ class _Protocol(asyncio.BufferedProtocol):
             if not self.receive_buffer.expects_more or self.silent:
                 return
             try:
-                with self.receive_buffer.writable() as room:
-                    size = sock.recv_into(room, 0, NOW)
+                with self.receive_buffer.writable() as buffer:
+                    size = sock.recv_into(buffer, 0, NOW)
             except BlockingIOError:
                 return
             except (OSError, MemoryError) as error:
@@ -158,23 +164,25 @@ class _Protocol(asyncio.BufferedProtocol):
             self._on_bytes(size)
 
     def _decrypt(self, pipe: Pipe, data: memoryview) -> None:
+        """Decrypt received bytes, and handle the decrypted ones. Report the end of the TLS handshake."""
         was_secured = pipe.secured
         try:
             pipe.feed(data)
         finally:  # After an error, TLS sends an alert with the reason to the broker.
-            out = pipe.outgoing()
-            if out:
-                self.transport.write(out)
+            outgoing = pipe.outgoing()
+            if outgoing:
+                self.transport.write(outgoing)
         if pipe.secured and not was_secured and not self.silent:
-            self.tell(Opened(self.key))
+            self.report(Opened(self.key))
         while not self.silent:
-            with self.receive_buffer.writable() as room:
-                size = pipe.read_into(room)
+            with self.receive_buffer.writable() as buffer:
+                size = pipe.read_into(buffer)
             if not size:
                 return
             self._on_bytes(size)
 
     def _on_bytes(self, nbytes: int) -> None:
+        """Report the responses that these bytes complete, or the progress of a long one once a second."""
         try:
             bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:
@@ -185,24 +193,25 @@ class _Protocol(asyncio.BufferedProtocol):
             self.responded = True
         for body in bodies:
             if not self.silent:
-                self.tell(Answer(self.key, body))
+                self.report(Answer(self.key, body))
         if bodies:
             self.arriving_since = float("inf")
         elif not self.silent:
             at = time.monotonic()
             if at >= self.arriving_since + PROGRESS_INTERVAL_S:
-                self.tell(Data(self.key, b""))
+                self.report(Data(self.key, b""))
                 self.arriving_since = at
             self.arriving_since = min(self.arriving_since, at)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        end = CLOSED if self.pipe is None else self.pipe.end()
-        self._on_broken(end if exc is None else describe_error(exc))
+        closed_by_peer = CLOSED if self.pipe is None else self.pipe.end()
+        self._on_broken(closed_by_peer if exc is None else describe_error(exc))
 
     def _on_broken(self, why: str, *, denied: bool = False) -> None:
+        """Report `Broken`, unless the connection is silent, and close the transport."""
         if not self.silent:
             self.silent = True
-            self.tell(Broken(self.key, why, denied))
+            self.report(Broken(self.key, why, denied))
         if denied:
             self.transport.close()  # `close` still sends the TLS alert, which `abort` would drop.
         else:
@@ -213,11 +222,13 @@ class Streams:
     """The sockets of one engine."""
 
     def __init__(self, tell: Callable[[NetworkEvent], object]) -> None:
-        self._tell = tell
+        self._report = tell
+        # The keys of these dicts are the keys of connections.
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
+        # The tasks that open a connection or get a token for it.
         self._opening: dict[int, asyncio.Task[None]] = {}
-        # Connection key -> the error of a connection that broke before it was added to `_transports`.
-        self._early: dict[int, str] = {}
+        # The errors of connections that broke before they were added to `_transports`.
+        self._early_errors: dict[int, str] = {}
         self._failures = AddressFailures()
         self._resolver = Resolver(self._on_resolved)
         self._resolving: dict[int, asyncio.Future[Resolved]] = {}
@@ -225,7 +236,7 @@ class Streams:
         self._dialing: dict[int, asyncio.Future[Dialed]] = {}
         # The event loop. It is set when the first connection is opened.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._room: memoryview | None = None
+        self._tls_buffer: memoryview | None = None
         # The task that requests a token for all connections that need one.
         self._token_task: asyncio.Task[Token | KerberosLogin] | None = None
 
@@ -233,16 +244,17 @@ class Streams:
         """Perform an action of the network client."""
         match action:
             case Open(key=key):
-                self._opening[key] = asyncio.get_running_loop().create_task(self._open(action))
+                self._opening[key] = asyncio.get_running_loop().create_task(self._open_connection(action))
             case Write(key=key, data=data):
                 if key in self._transports:
                     self._transports[key][1].write(data)
             case Shut(key=key):
-                self._shut(key)
+                self._close_connection(key)
             case GetToken(key=key, source=source):
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
     async def _get_token(self, key: int, source: TokenSource | KerberosSource) -> None:
+        """Get a token for a connection, and report it. A shared request serves several connections."""
         event: NetworkEvent
         task = self._token_task
         if task is None or task.done() or not source.shared:
@@ -255,9 +267,10 @@ class Streams:
         except NoToken as error:
             event = Broken(key, str(error), error.final)
         self._opening.pop(key, None)
-        self._tell(event)
+        self._report(event)
 
-    async def _open(self, action: Open) -> None:
+    async def _open_connection(self, action: Open) -> None:
+        """Resolve the host name, and connect to one of its addresses; or call the dialer, if there is one."""
         key, host, port = action.key, action.host, action.port
         self._loop = asyncio.get_running_loop()
         if action.dialer is not None:
@@ -287,14 +300,14 @@ class Streams:
             else:
                 dialed = await self._dial(key, dialer, host, port)
                 if dialed.sock is None:
-                    self._failed(key, dialed.error)
+                    self._report_failure(key, dialed.error)
                     return
                 sock = dialed.sock
             # The connection was closed while the dialer ran, but the dialer ignored its cancellation.
             if key not in self._opening:
                 sock.close()
                 return
-            opened = await self._wrap(key, sock, action.max_response)
+            connection = await self._create_transport(key, sock, action.max_response)
         except (GeneratorExit, KeyboardInterrupt):
             raise
         # A dialer may raise any exception, even SystemExit. If it were not caught here, the connection
@@ -305,11 +318,11 @@ class Streams:
             if is_cancelled and (task is None or task.cancelling()):
                 raise  # The connection was closed, or the event loop is shutting down.
             if key in self._opening:
-                self._failed(key, dialer_error(dialer, error))
+                self._report_failure(key, dialer_error(dialer, error))
         else:
-            early = self._begin_opened(key, opened, route)
-            if early is not None:
-                self._failed(key, early)
+            early_error = self._start_using(key, connection, route)
+            if early_error is not None:
+                self._report_failure(key, early_error)
 
     async def _dial(self, key: int, dialer: Dialer, host: str, port: int) -> Dialed:
         """Call a dialer in a thread, and return its result."""
@@ -329,18 +342,19 @@ class Streams:
         finally:
             del self._dialing[key]
 
-    async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
+    async def _try_addresses(self, key: int, route: _Route, why: str, broken_why: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        `broke` is the error of a connection that broke after an address had accepted it. It is reported
+        If none does, the error of the last attempt is reported, or `why` if there is no address.
+
+        `broken_why` is the error of a connection that broke after an address had accepted it. It is reported
         instead of the errors of the addresses that are tried later.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
+            timeout_s = PATIENCE_S if route.addresses else None
             try:
-                opened = await self._connect(
-                    key, address, route.max_response, PATIENCE_S if route.addresses else None
-                )
+                connection = await self._connect(key, address, route.max_response, timeout_s)
             except TimeoutError:
                 why = f"no answer within {PATIENCE_S:g} s"
             except _ERRORS as error:
@@ -349,24 +363,25 @@ class Streams:
                 self._failures.add(route.host, address)
                 raise
             else:
-                early = self._begin_opened(key, opened, route)
-                if early is None:
+                early_error = self._start_using(key, connection, route)
+                if early_error is None:
                     return
-                broke = broke or early
+                broken_why = broken_why or early_error
             self._failures.add(route.host, address)
-        self._failed(key, broke or why)
+        self._report_failure(key, broken_why or why)
 
-    def _begin_opened(
-        self, key: int, opened: tuple[asyncio.Transport, _Protocol], route: _Route
+    def _start_using(
+        self, key: int, connection: tuple[asyncio.Transport, _Protocol], route: _Route
     ) -> str | None:
         """Start using an established connection. If it is already broken, return its error."""
-        early = self._early.pop(key, None)
-        if early is None:
+        early_error = self._early_errors.pop(key, None)
+        if early_error is None:
+            _, protocol = connection
             self._opening.pop(key, None)
-            opened[1].route = route
-            self._transports[key] = opened
-            self._begin(key, route.host[0], opened[1], route.tls)
-        return early
+            protocol.route = route
+            self._transports[key] = connection
+            self._start_handshake(key, route.host[0], protocol, route.tls)
+        return early_error
 
     def _on_resolved(self) -> None:
         """Pass resolved addresses and dialed sockets to the event loop. The resolver and dialer threads call
@@ -378,9 +393,9 @@ class Streams:
         assert self._loop is not None
         # A RuntimeError means that the loop is closed, so no task waits.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._complete_resolved)
+            self._loop.call_soon_threadsafe(self._complete_waiters)
 
-    def _complete_resolved(self) -> None:
+    def _complete_waiters(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
             # If the future is missing or done, the connection was closed during the name lookup.
@@ -393,86 +408,95 @@ class Streams:
             elif dialed.sock is not None:
                 dialed.sock.close()
 
-    def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
+    def _start_handshake(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
+        """Report a new connection, and start its TLS handshake if it uses TLS."""
         if tls is None:
-            self._tell(Opened(key))
+            self._report(Opened(key))
             return
-        self._tell(Reached(key))
-        if key not in self._transports:
+        self._report(Reached(key))
+        if key not in self._transports:  # The engine has closed the connection after `Reached`.
             return
         try:
-            if self._room is None:
-                self._room = memoryview(bytearray(TLS_BUFFER_BYTES))
-            protocol.begin(tls.pipe(host), self._room)
+            if self._tls_buffer is None:
+                self._tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
+            protocol.start_tls(tls.pipe(host), self._tls_buffer)
         except TlsFailed as error:
-            self._shut(key)
-            self._tell(Broken(key, str(error), True))
+            self._close_connection(key)
+            self._report(Broken(key, str(error), denied=True))
 
     async def _connect(
-        self, key: int, address: Address, max_response: int, patience: float | None
+        self, key: int, address: Address, max_response: int, timeout_s: float | None
     ) -> tuple[asyncio.Transport, _Protocol]:
-        sock = socket.socket(address[0], socket.SOCK_STREAM)
+        """Connect to an address. Raises TimeoutError after `timeout_s`, and the errors in `_ERRORS`."""
+        family, socket_address = address
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             # `wait_for` is not used: in Python 3.11 it loses a cancellation if the awaited task has just
             # ended.
-            async with asyncio.timeout(patience):
-                await asyncio.get_running_loop().sock_connect(sock, address[1])
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, socket_address)
         except BaseException:
             sock.close()
             raise
-        return await self._wrap(key, sock, max_response)
+        return await self._create_transport(key, sock, max_response)
 
-    async def _wrap(
+    async def _create_transport(
         self, key: int, sock: socket.socket, max_response: int
     ) -> tuple[asyncio.Transport, _Protocol]:
         """Return a transport for a connected socket. If an error occurs, the socket is closed."""
         try:
-            opened = await asyncio.get_running_loop().create_connection(
+            transport, protocol = await asyncio.get_running_loop().create_connection(
                 lambda: _Protocol(key, max_response, self._on_event), sock=sock
             )
-            opened[1].sock = sock
-            return opened
+            protocol.sock = sock
+            return transport, protocol
         except BaseException:
             sock.close()
             raise
 
     def _on_event(self, event: NetworkEvent) -> None:
+        """Report the event of a connection. After an early end, first try the host's other addresses."""
         if isinstance(event, Broken):
-            known = self._transports.pop(event.key, None)
-            if known is None:
+            connection = self._transports.pop(event.key, None)
+            if connection is None:
                 if event.key in self._opening:
-                    self._early[event.key] = event.why
+                    self._early_errors[event.key] = event.why
                 return
-            protocol, route = known[1], known[1].route
-            self._on_ended(protocol)
+            _, protocol = connection
+            route = protocol.route
+            self._record_failure(protocol)
             if route is not None and route.addresses and not (protocol.responded or event.denied):
-                attempt = self._try_addresses(event.key, route, "", event.why)
+                attempt = self._try_addresses(event.key, route, "", broken_why=event.why)
                 self._opening[event.key] = asyncio.get_running_loop().create_task(attempt)
                 return
-        self._tell(event)
+        self._report(event)
 
-    def _on_ended(self, protocol: _Protocol) -> None:
+    def _record_failure(self, protocol: _Protocol) -> None:
+        """Count the address of an ended connection as failed if the broker has never responded."""
         route = protocol.route
         if route is not None and route.address is not None and not protocol.responded:
             self._failures.add(route.host, route.address)
 
-    def _failed(self, key: int, why: str) -> None:
+    def _report_failure(self, key: int, why: str) -> None:
+        """Report that a connection could not be opened."""
         self._opening.pop(key, None)
-        self._tell(Broken(key, why))
+        self._report(Broken(key, why))
 
-    def _shut(self, key: int) -> None:
+    def _close_connection(self, key: int) -> None:
+        """Close a connection, or end the task that opens it. No event is reported."""
         opening = self._opening.pop(key, None)
         if opening is not None:
             opening.cancel()
-        self._early.pop(key, None)
-        known = self._transports.pop(key, None)
-        if known is not None:
-            self._on_ended(known[1])
-            known[1].close()
+        self._early_errors.pop(key, None)
+        connection = self._transports.pop(key, None)
+        if connection is not None:
+            _, protocol = connection
+            self._record_failure(protocol)
+            protocol.close()
 
     def close(self, *, abort: bool = False) -> None:
-        """Close all connections. With `abort`, unsent bytes are dropped."""
+        """Close all connections without reporting events. With `abort`, unsent bytes are dropped."""
         if self._token_task is not None:
             self._token_task.cancel()
         for key in [*self._opening, *self._transports]:
@@ -481,7 +505,7 @@ class Streams:
                 protocol.silent = True
                 transport.abort()
             else:
-                self._shut(key)
+                self._close_connection(key)
 
 
 def _retrieve_error(task: asyncio.Task[Token | KerberosLogin]) -> None:

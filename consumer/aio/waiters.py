@@ -8,8 +8,8 @@ import time
 
 from ..clock import now
 
+# Longest time (s) for which calls that need not wait may keep other tasks from running.
 MAX_HOG_S = 0.001
-"""Seconds for which other tasks may have to wait while calls find all that they want."""
 
 
 class TaskWaiters:
@@ -26,12 +26,12 @@ class TaskWaiters:
         """Wait until `changes` differs from `last_change`. Return False if the deadline (ms) has passed."""
         loop = asyncio.get_running_loop()
         while self.changes == last_change:
-            ms = deadline - now()
-            if ms <= 0:
+            remaining_ms = deadline - now()
+            if remaining_ms <= 0:
                 return False
             future: asyncio.Future[None] = loop.create_future()
             self._futures.append(future)
-            timer = loop.call_later(ms / 1000, _release, future)
+            timer = loop.call_later(remaining_ms / 1000, _complete, future)
             try:
                 await future
             finally:
@@ -45,18 +45,21 @@ class TaskWaiters:
         self.changes += 1
         futures, self._futures = self._futures, []
         for future in futures:
-            _release(future)
+            _complete(future)
 
     async def pause(self, *, delivering: bool) -> None:
-        """Let other tasks run, unless the last pause was less than `MAX_HOG_S` ago."""
+        """Let other tasks run, unless the last pause was less than `MAX_HOG_S` ago.
+
+        `delivering` says whether the last poll of the client returned records.
+        """
         at = time.monotonic()
         if at < self._pause_at:
             return
         # A task that repeatedly polls without receiving records sleeps for MAX_HOG_S. After `sleep(0)` the
         # loop would only check its sockets and continue, so threads that wait for the GIL, such as the
         # resolver's, would not get it.
-        spins = not delivering and at < self._pause_at + MAX_HOG_S
-        await asyncio.sleep(MAX_HOG_S if spins else 0)
+        is_spinning = not delivering and at < self._pause_at + MAX_HOG_S
+        await asyncio.sleep(MAX_HOG_S if is_spinning else 0)
         self._pause_at = time.monotonic() + MAX_HOG_S
 
 
@@ -68,6 +71,6 @@ def current_task() -> asyncio.Task[None] | None:
         return None
 
 
-def _release(future: asyncio.Future[None]) -> None:
+def _complete(future: asyncio.Future[None]) -> None:
     if not future.done() and not future.get_loop().is_closed():
         future.set_result(None)

@@ -178,8 +178,10 @@ class Consumer(BoundToProcess, Generic[K, V]):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without joining a group. If a mapping is given, its values are the start
-        offsets.
+        """Read these partitions, without joining a group.
+
+        A mapping maps each partition to its start offset. A partition with the value None, or without a
+        mapping, starts at its committed offset, or at that of the reset policy if there is none.
         """
         self._operations.assign(partitions)
 
@@ -436,6 +438,7 @@ class RecordIterator(Iterator[ConsumerRecord[K, V]]):
 
     def __next__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
+        # A record of the last poll is returned without a further call; `Iteration` describes the condition.
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:
                 return record
@@ -446,17 +449,17 @@ def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R])
     """Run an operation that returns records. If Ctrl-C interrupts it, rewind the positions to its records."""
     runtime = operations.runtime
     # If a signal handler makes this call inside another poll, `delivering` holds that outer poll's records.
-    outer = runtime.delivering
+    outer_delivery = runtime.delivering
     try:
         result = run_to_end(operation)
-        runtime.delivering = outer
+        runtime.delivering = outer_delivery
         return result
     except BaseException:
         # If the engine had already returned records when Ctrl-C arrived, `take_back` rewinds the positions to
         # them. If this call was rejected because another thread is in a poll, `delivering` holds the records
         # of that poll, and `take_back` is not called.
-        records = runtime.delivering
-        if records is not None and records is not outer and records[0] == runtime.caller():
-            runtime.delivering = outer
+        delivery = runtime.delivering  # (caller, records)
+        if delivery is not None and delivery is not outer_delivery and delivery[0] == runtime.caller():
+            runtime.delivering = outer_delivery
             operations.take_back()
         raise

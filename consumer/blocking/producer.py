@@ -156,7 +156,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         if key_bytes is not None and type(key_bytes) is not bytes:
             key_bytes = record_bytes("key", key_bytes)
         delivery = self._records.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
-        if delivery is None:
+        if delivery is None:  # The buffer is full, or the topic's metadata is missing.
             topic_name(topic)
             self._runtime.check_may_wait()
             append = partial(

@@ -78,7 +78,7 @@ class Connection:
 
     def begin_tls(self) -> PlainPipe:
         pipe: Any = PlainPipe()
-        self.protocol.begin(pipe, memoryview(bytearray(64)))
+        self.protocol.start_tls(pipe, memoryview(bytearray(64)))
         return pipe
 
 
@@ -125,7 +125,7 @@ def test_a_closed_connection_reports_nothing_more() -> None:
 
 def test_a_response_that_closes_the_connection_is_the_last_one() -> None:
     connection = Connection()
-    connection.protocol.tell = lambda event: (connection.events.append(event), connection.protocol.close())
+    connection.protocol.report = lambda event: (connection.events.append(event), connection.protocol.close())
     connection.receive(frame(b"a") + frame(b"b"))
     assert connection.events == [Answer(1, b"a")]
 
@@ -286,7 +286,7 @@ def test_a_request_that_cannot_be_encrypted_breaks_the_connection() -> None:
 def test_a_connection_that_is_shut_when_it_opens_reports_no_response() -> None:
     connection = Connection()
     connection.begin_tls()
-    connection.protocol.tell = lambda event: (connection.events.append(event), connection.protocol.close())
+    connection.protocol.report = lambda event: (connection.events.append(event), connection.protocol.close())
     connection.receive(b"done" + frame(b"a"))
     assert connection.events == [Opened(1)]
 
@@ -307,10 +307,10 @@ class Engine:
         """Add a connection to the first of these addresses."""
         connection = Connection()
         connection.protocol.key = key
-        connection.protocol.tell = self.streams._on_event
+        connection.protocol.report = self.streams._on_event
         route = _Route(("kafka", 9092), tls, 100, list(addresses[1:]))
         route.address = addresses[0] if addresses else None
-        assert self.streams._begin_opened(key, (connection.transport, connection.protocol), route) is None
+        assert self.streams._start_using(key, (connection.transport, connection.protocol), route) is None
         return connection
 
     def tried(self, *addresses: Address) -> list[Address]:
@@ -407,10 +407,10 @@ def test_an_address_that_does_not_accept_a_connection_is_tried_last_the_next_tim
         places = [(socket.AF_INET, server.getsockname()) for server in (silent, answering)]
         connect = engine.streams._connect
 
-        async def connect_to(key: int, address: Address, limit: int, patience: float | None) -> Any:
+        async def connect_to(key: int, address: Address, limit: int, timeout_s: float | None) -> Any:
             if address == places[0]:
                 raise TimeoutError
-            return await connect(key, address, limit, patience)
+            return await connect(key, address, limit, timeout_s)
 
         monkeypatch.setattr(engine.streams, "_connect", connect_to)
         addresses = [refusing, invalid, *places]
@@ -467,8 +467,8 @@ def test_only_an_address_with_successors_has_a_limited_time(is_last: bool) -> No
         engine = Engine()
         limits: list[float | None] = []
 
-        async def connect(key: int, address: Address, limit: int, patience: float | None) -> Any:
-            limits.append(patience)
+        async def connect(key: int, address: Address, limit: int, timeout_s: float | None) -> Any:
+            limits.append(timeout_s)
             raise OSError(111, "Connection refused")
 
         engine.streams._connect = connect  # type: ignore[method-assign]
@@ -572,16 +572,16 @@ def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -
         assert engine.events == []
         connection = Connection()
         opened = (connection.transport, connection.protocol)
-        assert engine.streams._begin_opened(1, opened, _Route(("kafka", 1), None, 9, [])) == "reset"
+        assert engine.streams._start_using(1, opened, _Route(("kafka", 1), None, 9, [])) == "reset"
         assert engine.events == []
-        engine.streams._failed(1, "reset")
+        engine.streams._report_failure(1, "reset")
         assert engine.events == [Broken(1, "reset")]
         assert engine.streams._opening == {}
         # A connection that is shut before its task reports the error leaves no entry behind.
         engine.streams._opening[3] = asyncio.create_task(asyncio.sleep(0))
         engine.streams._on_event(Broken(3, "reset"))
         engine.streams.perform(Shut(3))
-        assert engine.streams._early == {}
+        assert engine.streams._early_errors == {}
 
     asyncio.run(run())
 
@@ -605,7 +605,7 @@ def test_a_connection_that_breaks_before_it_is_added_ends_with_its_error(has_dia
                 raise OSError(111, "Connection refused")
             return await open_broken()
 
-        engine.streams._wrap = open_broken  # type: ignore[method-assign]
+        engine.streams._create_transport = open_broken  # type: ignore[method-assign]
         engine.streams._connect = connect  # type: ignore[method-assign]
         if has_dialer:
             engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
@@ -757,7 +757,7 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
         engine.streams._resolving.update({1: waiting, 2: done})
         resolved = [Resolved(key, (A,)) for key in (1, 2, 3)]
         engine.streams._resolver._results.extend(resolved)
-        engine.streams._complete_resolved()
+        engine.streams._complete_waiters()
         assert waiting.result() == resolved[0]
 
         dialing, given_up = loop.create_future(), loop.create_future()
@@ -766,7 +766,7 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
         sockets = {key: socket.socket() for key in (1, 2, 3)}
         taken = [Dialed(key, sock) for key, sock in sockets.items()]
         engine.streams._dials.take = lambda: taken  # type: ignore[method-assign]
-        engine.streams._complete_resolved()
+        engine.streams._complete_waiters()
         assert dialing.result().sock is sockets[1]
         assert [sock.fileno() == -1 for sock in sockets.values()] == [False, True, True]
         sockets[1].close()
@@ -839,7 +839,7 @@ def test_a_socket_without_a_transport_is_closed(monkeypatch: pytest.MonkeyPatch)
         with monkeypatch.context() as patch:
             patch.setattr(loop, "create_connection", fail)
             with pytest.raises(OSError, match="Too many open files"):
-                await engine.streams._wrap(1, sock, 100)
+                await engine.streams._create_transport(1, sock, 100)
         assert sock.fileno() == -1
 
     asyncio.run(run())
