@@ -29,7 +29,7 @@ class _Mark(msgspec.Struct):
     metadata: str
     unverified: bool
     committed: int | None  # The last offset that this session has committed for the partition.
-    dirty: bool = True
+    dirty: bool = True  # Whether the mark still has to be committed.
 
 
 class Marks:
@@ -50,9 +50,9 @@ class Marks:
         """
         with self._lock:
             mark = self._marks.get(partition)
-            least = start if mark is None else mark.offset
-            if reset or least is None or offset > least:
-                unverified = not reset and (least is None if mark is None else mark.unverified)
+            lower_bound = start if mark is None else mark.offset
+            if reset or lower_bound is None or offset > lower_bound:
+                unverified = not reset and (start is None if mark is None else mark.unverified)
                 committed = None if mark is None else mark.committed
                 self._marks[partition] = _Mark(offset, metadata, unverified, committed)
 
@@ -77,12 +77,12 @@ class Marks:
         The marks that remain count as verified.
         """
         with self._lock:
-            for partition, offset in committed.items():
+            for partition, committed_offset in committed.items():
                 mark = self._marks.get(partition)
                 if mark is None or not mark.unverified:
                     continue
                 mark.unverified = False
-                if offset is not None and mark.offset <= offset.offset:
+                if committed_offset is not None and mark.offset <= committed_offset.offset:
                     del self._marks[partition]
 
     def uncommitted(self, partitions: Collection[TopicPartition] | None) -> Offsets:

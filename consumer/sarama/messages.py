@@ -37,7 +37,10 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     offset: int | None = None
 
     def set_place(self, delivery: Delivery) -> ProducerMessage:
-        """Set the message's partition, offset and timestamp from a successful delivery."""
+        """Set the message's partition, offset and timestamp from its delivery, and return the message.
+
+        With a delivery of a blocking producer, wait for the result. Raises the error of a failed delivery.
+        """
         record = delivery.result()
         self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp
         return self

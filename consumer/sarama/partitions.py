@@ -122,19 +122,21 @@ class AsyncPartitionConsumers(AsyncBlock):
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
-        group, reset = config.get("group_id"), config.get("auto_offset_reset", "none")
-        if group is not None:
+        group_id, offset_reset = config.get("group_id"), config.get("auto_offset_reset", "none")
+        if group_id is not None:
             raise ConfigError(
-                "group_id", group, "leave it out, because this class commits no offsets (ConsumerGroup does)"
+                "group_id",
+                group_id,
+                "leave it out, because this class commits no offsets (ConsumerGroup does)",
             )
-        if reset != "none":
+        if offset_reset != "none":
             allowed = "leave it out, because consume_partition() takes the offset at which to begin"
-            raise ConfigError("auto_offset_reset", reset, allowed)
+            raise ConfigError("auto_offset_reset", offset_reset, allowed)
         require_bytes(config)
         config["auto_offset_reset"] = "none"
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
-        self._open: dict[TopicPartition, AsyncPartitionConsumer] = {}
-        self._opening: set[TopicPartition] = set()
+        self._open_consumers: dict[TopicPartition, AsyncPartitionConsumer] = {}
+        self._opening_partitions: set[TopicPartition] = set()
         self._poll_task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -146,25 +148,27 @@ class AsyncPartitionConsumers(AsyncBlock):
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
         that is already being consumed.
         """
-        checked = topic_partition(topic, partition)
-        named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
-        if not named and (type(offset) is not int or offset < 0):
+        checked_partition = topic_partition(topic, partition)
+        is_named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
+        if not is_named and (type(offset) is not int or offset < 0):
             raise ConfigError("offset", offset, "allowed: an offset of at least 0, OLDEST or NEWEST")
         self._check_open()
-        if checked in self._open or checked in self._opening:
-            raise IllegalState(f"{checked} is already being consumed; close() its consumer first")
-        self._opening.add(checked)
+        if checked_partition in self._open_consumers or checked_partition in self._opening_partitions:
+            raise IllegalState(f"{checked_partition} is already being consumed; close() its consumer first")
+        self._opening_partitions.add(checked_partition)
         try:
-            start, end = await self._resolve_offset(checked, offset)
+            start, end = await self._resolve_offset(checked_partition, offset)
         finally:
-            self._opening.discard(checked)
+            self._opening_partitions.discard(checked_partition)
         self._check_open()
-        self._open[checked] = consumer = AsyncPartitionConsumer(self, checked, start, end)
-        self.consumer.assign(
-            {open_partition: start if open_partition == checked else None for open_partition in self._open}
-        )
+        consumer = AsyncPartitionConsumer(self, checked_partition, start, end)
+        self._open_consumers[checked_partition] = consumer
+        # The value None keeps the position of a partition that is already being consumed.
+        start_offsets: dict[TopicPartition, int | None] = dict.fromkeys(self._open_consumers)
+        start_offsets[checked_partition] = start
+        self.consumer.assign(start_offsets)
         if self._poll_task is None or self._poll_task.done():
-            self._poll_task = asyncio.create_task(self._poll())
+            self._poll_task = asyncio.create_task(self._run_poll_loop())
         return consumer
 
     async def _resolve_offset(self, partition: TopicPartition, offset: Start) -> tuple[int, int]:
@@ -173,12 +177,12 @@ class AsyncPartitionConsumers(AsyncBlock):
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(partition))
         earliest = (await self.consumer.list_offsets({partition: "earliest"}))[partition]
         latest = (await self.consumer.list_offsets({partition: "latest"}))[partition]
-        oldest, newest = earliest.offset or 0, latest.offset or 0
-        start = oldest if offset == OLDEST else newest if offset == NEWEST else offset
-        if not oldest <= start <= newest:
-            detail = f"{partition} has offsets from {oldest} to {newest}, not {start}"
+        log_start, log_end = earliest.offset or 0, latest.offset or 0
+        start = log_start if offset == OLDEST else log_end if offset == NEWEST else offset
+        if not log_start <= start <= log_end:
+            detail = f"{partition} has offsets from {log_start} to {log_end}, not {start}"
             raise OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "ListOffsets", detail)
-        return start, newest
+        return start, log_end
 
     async def partitions(self, topic: str) -> list[int]:
         """Return the numbers of the topic's partitions. Raises UnknownTopic if the topic is missing."""
@@ -186,16 +190,16 @@ class AsyncPartitionConsumers(AsyncBlock):
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
         """Return the `high_water_mark` of each partition that is being consumed."""
-        return {partition: consumer.high_water_mark for partition, consumer in self._open.items()}
+        return {partition: consumer.high_water_mark for partition, consumer in self._open_consumers.items()}
 
     def pause_all(self) -> None:
         """Pause all partitions that are being consumed."""
-        for consumer in self._open.values():
+        for consumer in self._open_consumers.values():
             consumer.pause()
 
     def resume_all(self) -> None:
         """Resume all partitions that are being consumed."""
-        for consumer in self._open.values():
+        for consumer in self._open_consumers.values():
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
@@ -203,17 +207,17 @@ class AsyncPartitionConsumers(AsyncBlock):
 
         If `error` is given, the consumer's `errors()` reports it.
         """
-        if self._open.get(consumer.topic_partition) is consumer:
-            del self._open[consumer.topic_partition]
+        if self._open_consumers.get(consumer.topic_partition) is consumer:
+            del self._open_consumers[consumer.topic_partition]
             with contextlib.suppress(IllegalState):  # `assign` fails if the client is closed.
-                self.consumer.assign(dict.fromkeys(self._open))
+                self.consumer.assign(dict.fromkeys(self._open_consumers))
         consumer.stop(error)
 
     async def close(self, timeout: float = 30.0) -> None:
         """Stop all partitions, and close the client."""
         timeout = seconds("timeout", timeout)
         self._closed = True
-        for consumer in list(self._open.values()):
+        for consumer in list(self._open_consumers.values()):
             self.remove(consumer)
         try:
             if self._poll_task is not None:
@@ -226,9 +230,10 @@ class AsyncPartitionConsumers(AsyncBlock):
         if self._closed:
             raise IllegalState("these partition consumers are closed; make new ones")
 
-    async def _poll(self) -> None:
+    async def _run_poll_loop(self) -> None:
+        """Poll and distribute records and errors, until no partition is being consumed."""
         throttle = ErrorThrottle()
-        while self._open:
+        while self._open_consumers:
             try:
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
@@ -240,33 +245,37 @@ class AsyncPartitionConsumers(AsyncBlock):
             except KprotoError as error:
                 if throttle.passes(error):
                     log.warning("%s: %s", self.consumer.options.client_id, error)
-                    for consumer in self._open.values():
+                    for consumer in self._open_consumers.values():
                         consumer.error_channel.put(error)
                 await asyncio.sleep(ERROR_PAUSE_S)
             # The client has failed: end all queues, so that no reader waits for records.
             except Exception as error:
-                for consumer in list(self._open.values()):
+                for consumer in list(self._open_consumers.values()):
                     self.remove(consumer, error)
                 raise
             else:
                 self._distribute(records)
 
     async def _remove_out_of_range(self, error: OffsetOutOfRange) -> None:
-        """Stop the partitions whose position is outside the log."""
-        for consumer in list(self._open.values()):
+        """Stop the partitions whose position is outside the log: `position` raises an error for them.
+
+        The consumer of the partition that `error` names reports `error`, and the other consumers report the
+        error of `position`.
+        """
+        for consumer in list(self._open_consumers.values()):
             try:
                 await self.consumer.position(consumer.topic_partition, timeout=0)
             except RequestTimedOut:
                 pass
-            except KprotoError as own_error:
-                is_meant = str(consumer.topic_partition) in str(error)
-                self.remove(consumer, error if is_meant else own_error)
+            except KprotoError as position_error:
+                is_named = str(consumer.topic_partition) in str(error)
+                self.remove(consumer, error if is_named else position_error)
 
     def _distribute(self, records: list[ConsumerRecord]) -> None:
         """Add each record to the queue of its partition."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
             by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for partition, queued in by_partition.items():
-            if partition in self._open:
-                self._open[partition].put(queued)
+        for partition, partition_records in by_partition.items():
+            if partition in self._open_consumers:
+                self._open_consumers[partition].put(partition_records)

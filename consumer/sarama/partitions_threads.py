@@ -91,10 +91,10 @@ class PartitionConsumers(Block):
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
-        def make() -> AsyncPartitionConsumers:
+        def make_client() -> AsyncPartitionConsumers:
             return AsyncPartitionConsumers(bootstrap_servers, **config)
 
-        self._loop = LoopThread("kproto-partitions", make)
+        self._loop = LoopThread("kproto-partitions", make_client)
 
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
         """Start reading a partition at `offset`: a number, `OLDEST` or `NEWEST`.

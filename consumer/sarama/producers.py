@@ -80,7 +80,7 @@ class AsyncSyncProducer(AsyncBlock):
         With acks=0 the returned offset is None. Raises the errors of `AsyncProducer.send` and of the
         delivery.
         """
-        delivery = await _send(self._producer, message)
+        delivery = await _send_message(self._producer, message)
         await delivery
         message.set_place(delivery)
         assert message.partition is not None
@@ -95,7 +95,7 @@ class AsyncSyncProducer(AsyncBlock):
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
         for message in check_messages(messages):
             with failures.collect(message):
-                in_flight.append((message, await _send(self._producer, message)))
+                in_flight.append((message, await _send_message(self._producer, message)))
         for message, delivery in in_flight:
             with failures.collect(message):
                 await delivery
@@ -120,10 +120,11 @@ class AsyncQueueProducer(AsyncBlock):
         **config: Unpack[ProducerConfig],
     ) -> None:
         require_bytes(config)
+        # The unread results; None if the producer does not return results of this kind.
         self._successes: Channel[ProducerMessage] | None = Channel(None) if return_successes else None
         self._errors: Channel[ProducerError] | None = Channel(None) if return_errors else None
         self._errors_requested = False
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
     async def input(self, message: ProducerMessage) -> None:
@@ -133,19 +134,20 @@ class AsyncQueueProducer(AsyncBlock):
         Raises RequestTimedOut if the results of earlier messages are not read. All other errors are returned
         by `errors()`.
         """
-        if self._closing is not None:
+        if self._close_task is not None:
             raise IllegalState("this producer is closed; make a new one")
         await self._wait_for_room()
         try:
-            delivery = await _send(self._producer, message)
+            delivery = await _send_message(self._producer, message)
         except (ConfigError, IllegalState):
             raise
         except KprotoError as error:
-            self._report(ProducerError(message, error))
+            self._report_error(ProducerError(message, error))
         else:
-            delivery.add_done_callback(lambda done: self._on_delivery(message, done))
+            delivery.add_done_callback(lambda completed: self._on_delivery(message, completed))
 
     async def _wait_for_room(self) -> None:
+        """Wait until neither channel holds `MAX_UNREAD` results. Raises RequestTimedOut."""
         limit_ms = self._producer.options.max_block_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -178,11 +180,12 @@ class AsyncQueueProducer(AsyncBlock):
     def _on_delivery(self, message: ProducerMessage, delivery: Delivery) -> None:
         error = delivery.exception()
         if error is not None:
-            self._report(ProducerError(message, error))
+            self._report_error(ProducerError(message, error))
         elif self._successes is not None:
             self._successes.put(message.set_place(delivery))
 
-    def _report(self, error: ProducerError) -> None:
+    def _report_error(self, error: ProducerError) -> None:
+        """Queue an error for `errors()`, or log it if the producer does not return errors."""
         if self._errors is None:
             log.error("%s: %s", self._producer.options.client_id, error)
         else:
@@ -193,25 +196,27 @@ class AsyncQueueProducer(AsyncBlock):
 
         `successes()` and `errors()` end after the last result.
         """
-        self._closing = self._closing or asyncio.ensure_future(self._finish(None))
+        self._close_task = self._close_task or asyncio.ensure_future(self._close_producer(None))
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for failed messages, if `errors()` was never called. Raises RequestTimedOut if
-        an earlier `async_close` does not finish within `timeout`.
+        Raises ProducerErrors for failed messages, if neither `errors()` nor `async_close()` was called.
+        Raises RequestTimedOut if an earlier `async_close` does not finish within `timeout`.
         """
         timeout = close_timeout(timeout)
-        if self._closing is not None:
-            if not (await asyncio.wait([self._closing], timeout=timeout))[0]:
+        if self._close_task is not None:
+            await asyncio.wait([self._close_task], timeout=timeout)
+            if not self._close_task.done():
                 raise still_closing(timeout)
             return
-        self._closing = asyncio.ensure_future(self._finish(timeout))
-        await asyncio.shield(self._closing)
+        self._close_task = asyncio.ensure_future(self._close_producer(timeout))
+        await asyncio.shield(self._close_task)
         if self._errors is not None and self._errors.items and not self._errors_requested:
             raise ProducerErrors(self._errors.items)
 
-    async def _finish(self, timeout: float | None) -> None:
+    async def _close_producer(self, timeout: float | None) -> None:
+        """Close the producer, and then both channels, so that their iterators end."""
         try:
             await self._producer.close(timeout)
         except KprotoError:
@@ -224,5 +229,5 @@ class AsyncQueueProducer(AsyncBlock):
                     channel.close()
 
 
-async def _send(producer: AsyncProducer, message: ProducerMessage) -> Delivery:
+async def _send_message(producer: AsyncProducer, message: ProducerMessage) -> Delivery:
     return await producer.send(*send_arguments(message))

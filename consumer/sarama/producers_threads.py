@@ -66,7 +66,7 @@ class SyncProducer(Block):
 
         With acks=0 the returned offset is None. Raises the errors of `Producer.send` and of the delivery.
         """
-        delivery = _send(self._producer, message)
+        delivery = _send_message(self._producer, message)
         message.set_place(delivery)
         assert message.partition is not None
         return message.partition, message.offset
@@ -80,7 +80,7 @@ class SyncProducer(Block):
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
         for message in check_messages(messages):
             with failures.collect(message):
-                in_flight.append((message, _send(self._producer, message)))
+                in_flight.append((message, _send_message(self._producer, message)))
         for message, delivery in in_flight:
             with failures.collect(message):
                 message.set_place(delivery)
@@ -107,8 +107,10 @@ class QueueProducer(Block):
         **config: Unpack[ProducerConfig],
     ) -> None:
         require_bytes(config)
+        # The unread results; None if the producer does not return results of this kind.
         self._successes: deque[ProducerMessage] | None = deque() if return_successes else None
         self._errors: deque[ProducerError] | None = deque() if return_errors else None
+        # Notified when a result is added or removed, and when the producer has closed.
         self._changed = threading.Condition()
         self._errors_requested = False
         self._closing = False
@@ -124,15 +126,16 @@ class QueueProducer(Block):
         """
         self._wait_for_room()
         try:
-            delivery = _send(self._producer, message)
+            delivery = _send_message(self._producer, message)
         except (ConfigError, IllegalState):
             raise
         except KprotoError as error:
-            self._report(ProducerError(message, error))
+            self._report_error(ProducerError(message, error))
         else:
-            delivery.add_done_callback(lambda done: self._on_delivery(message, done))
+            delivery.add_done_callback(lambda completed: self._on_delivery(message, completed))
 
     def _wait_for_room(self) -> None:
+        """Wait until neither queue holds `MAX_UNREAD` results. Raises IllegalState or RequestTimedOut."""
         limit_ms = self._producer.options.max_block_ms
         with self._changed:
             if self._closing:
@@ -143,7 +146,7 @@ class QueueProducer(Block):
 
     def _has_room(self) -> bool:
         return all(
-            waiting is None or len(waiting) < MAX_UNREAD for waiting in (self._successes, self._errors)
+            results is None or len(results) < MAX_UNREAD for results in (self._successes, self._errors)
         )
 
     def successes(self) -> Iterator[ProducerMessage]:
@@ -153,7 +156,7 @@ class QueueProducer(Block):
         """
         if self._successes is None:
             raise ConfigError("return_successes", False, "set it to True to read successes()")
-        return self._drain(self._successes)
+        return self._iterate_results(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
         """Return an iterator over the messages that were not delivered.
@@ -163,28 +166,30 @@ class QueueProducer(Block):
         if self._errors is None:
             raise ConfigError("return_errors", False, "set it to True to read errors()")
         self._errors_requested = True
-        return self._drain(self._errors)
+        return self._iterate_results(self._errors)
 
-    def _drain(self, waiting: deque[Any]) -> Iterator[Any]:
+    def _iterate_results(self, results: deque[Any]) -> Iterator[Any]:
+        """Remove and yield the results of a queue, until the queue is empty and the producer has closed."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: waiting or self._ended)
-                if not waiting:
+                self._changed.wait_for(lambda: results or self._ended)
+                if not results:
                     return
-                item = waiting.popleft()
+                item = results.popleft()
                 self._changed.notify_all()
             yield item
 
     def _on_delivery(self, message: ProducerMessage, delivery: Delivery) -> None:
         error = delivery.exception()
         if error is not None:
-            self._report(ProducerError(message, error))
+            self._report_error(ProducerError(message, error))
         elif self._successes is not None:
             with self._changed:
                 self._successes.append(message.set_place(delivery))
                 self._changed.notify_all()
 
-    def _report(self, error: ProducerError) -> None:
+    def _report_error(self, error: ProducerError) -> None:
+        """Queue an error for `errors()`, or log it if the producer does not return errors."""
         if self._errors is None:
             log.error("%s: %s", self._producer.options.client_id, error)
             return
@@ -201,20 +206,20 @@ class QueueProducer(Block):
         """
         if self._start_closing():
             try:
-                threading.Thread(target=self._finish, name="kproto-close").start()
+                threading.Thread(target=self._close_producer, name="kproto-close").start()
             # The system cannot start another thread, so this call itself waits for the last results.
             except RuntimeError:
-                self._finish()
+                self._close_producer()
 
     def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for failed messages, if `errors()` was never called. Raises RequestTimedOut if
-        an earlier `async_close` does not finish within `timeout`.
+        Raises ProducerErrors for failed messages, if neither `errors()` nor `async_close()` was called.
+        Raises RequestTimedOut if an earlier `async_close` does not finish within `timeout`.
         """
         timeout = close_timeout(timeout)
         if self._start_closing():
-            self._finish(timeout)
+            self._close_producer(timeout)
             if self._errors and not self._errors_requested:
                 raise ProducerErrors(self._errors)
             return
@@ -223,11 +228,13 @@ class QueueProducer(Block):
                 raise still_closing(timeout)
 
     def _start_closing(self) -> bool:
+        """Stop accepting messages. Return False if an earlier call is already closing the producer."""
         with self._changed:
-            first, self._closing = not self._closing, True
-        return first
+            is_first_call, self._closing = not self._closing, True
+        return is_first_call
 
-    def _finish(self, timeout: float | None = None) -> None:
+    def _close_producer(self, timeout: float | None = None) -> None:
+        """Close the producer, and end the iterators over its results."""
         try:
             self._producer.close(timeout)
         except KprotoError:
@@ -238,5 +245,5 @@ class QueueProducer(Block):
                 self._changed.notify_all()
 
 
-def _send(producer: Producer, message: ProducerMessage) -> Delivery:
+def _send_message(producer: Producer, message: ProducerMessage) -> Delivery:
     return producer.send(*send_arguments(message))

@@ -33,7 +33,9 @@ class RecordQueue:
         self.initial_high_water_mark = 0
         self._consumer = consumer
         self.items: deque[ConsumerRecord] = deque()
-        self._added = asyncio.Event()
+        self._added = asyncio.Event()  # Set when records are added, and when the queue ends.
+        # Whether the partition is paused because the queue was full. It is resumed when half of the queue
+        # has been read.
         self._full = False
         # Whether the application has paused the partition. If so, the partition is not resumed when the queue
         # drains.
@@ -104,7 +106,7 @@ class RecordQueue:
                 self._resume_partition()
 
     def put(self, records: list[ConsumerRecord]) -> None:
-        """Add records."""
+        """Add records, and pause the partition if the queue is full. An ended queue drops the records."""
         if self.ended:
             return
         self.items.extend(records)
