@@ -17,8 +17,8 @@ Rules, as in Kafka's ClientMetricsManager:
   (`terminating`), or to a subscription request after UNKNOWN_SUBSCRIPTION_ID or
   UNSUPPORTED_COMPRESSION_TYPE.
 
-* An instance is removed when its connection closes, or when it has sent no request for three push intervals
-  and at least 60 s.
+* An instance is removed when its connection closes. It is also removed when it has sent no request for three
+  push intervals, but not before 60 s.
 
 * If more than `MAX_INSTANCES` instances exist, the least recently used one is removed.
 
@@ -165,8 +165,8 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        If the push interval has passed since the last request, the result is True, and the time of this
-        request is recorded.
+        If the push interval has passed since the last accepted request, the result is True, and `now` is
+        recorded as the time of this request.
 
         The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
         """

@@ -30,8 +30,8 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
 
     The result for a transactional id that another node coordinates is NOT_COORDINATOR.
 
-    An id that the request names twice is described twice. If the repetitions are larger than `MAX_REPEATED`
-    bytes, each id is described once.
+    An id that the request names twice is described twice. If all repetitions together are larger than
+    `MAX_REPEATED` bytes, each id is described once.
     """
     request = call.request
     assert isinstance(request, DescribeTransactionsRequest)

@@ -458,8 +458,7 @@ def _authorize(access: Access, request: ProduceRequest) -> Authorized:
     ]
     narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
     if request.acks == 0:
-        # With acks=0, the permitted batches are appended before the connection is closed because of the
-        # denied batches.
+        # With acks=0, denied batches close the connection, but the permitted batches are appended first.
         handle_produce(access.broker, narrowed)
         return _close_without_acks(TOPIC_FAILED)
     return narrowed

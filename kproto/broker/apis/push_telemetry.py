@@ -22,8 +22,8 @@ def handle_push_telemetry(broker: Broker, call: Call) -> Result:
     attributes = client_attributes(broker, call)
     instance = broker.client_metrics.instance(request.client_instance_id, call.conn, attributes, call.now)
     error = _fault(request, instance, broker.settings.telemetry_max_bytes, call.now)
-    # After a client's last push, all further requests of the instance fail, even if the last push was
-    # rejected.
+    # As in Kafka, the push that follows a push with `terminating` fails, even if the push with `terminating`
+    # was rejected.
     instance.is_terminating = request.terminating
     if error is ErrorCode.NONE and request.metrics:
         broker.client_metrics.receive(request, attributes)
