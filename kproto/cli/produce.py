@@ -12,7 +12,6 @@ from .arguments import Subparsers, key_values, parse_digits
 from .connection import add_connection, client_options
 from .record_formats import TEXT_FORMATS, add_formats, bytes_in_json, parsed
 from .schema_formats import add_schemas, encoders
-from .watch import interrupted_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,8 +81,7 @@ def _produce(options: argparse.Namespace) -> int:
     parse = _from_json if options.json else _from_text
     options.encoders = encoders(options)
     deliveries: list[Delivery] = []
-    # On SIGTERM, as on Ctrl-C, the records of all lines that were read are written.
-    with interrupted_by_signals(), Producer(options.bootstrap, **config) as producer:
+    with Producer(options.bootstrap, **config) as producer:
         try:
             for number, line in enumerate(_lines(), 1):
                 record = _record(parse, line, number, options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -195,22 +194,3 @@ def test_invalid_headers_are_rejected(
     stdin(f'{{"value": "x", "headers": {headers}}}\n')
     shell("produce headed --json", code=2)
     assert 'headers such as [["trace", "1a2b"]]' in shell.errors
-
-
-def test_sigterm_writes_the_records_of_all_lines_that_were_read(shell: Shell) -> None:
-    shell("topics create interrupted")
-    words = ["produce", "interrupted", "--bootstrap", shell.bootstrap]
-    with subprocess.Popen(
-        [sys.executable, "-m", "kproto", *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"one\n")
-        process.stdin.flush()
-        while not shell("consume interrupted"):  # Once this line is written, SIGTERM is handled.
-            pass
-        process.stdin.write(b"two\n" * 1_000)
-        process.stdin.flush()
-        process.terminate()
-        assert process.wait(timeout=30) == 130
-    values = shell("consume interrupted")
-    assert values == ["one"] + ["two"] * (len(values) - 1)
