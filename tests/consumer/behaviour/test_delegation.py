@@ -90,7 +90,7 @@ def test_a_method_passes_each_argument_on_under_its_name(methods: Sequence[tuple
             returned = run_to_end(returned)
         ((called, passed, result),) = recorder.calls
         if called == "transact":
-            assert passed.pop("call") == name
+            assert passed.pop("operation") == name
         else:
             assert called == name
         assert passed == given
