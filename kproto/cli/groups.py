@@ -130,19 +130,22 @@ def _describe(options: argparse.Namespace) -> int:
         names = options.groups or sorted(admin.list_groups())
         for name in names:
             try:
-                group = admin.group(name)
+                _print_group(admin, name, options)
             except KprotoError as error:
                 failures.append(error)
-                continue
-            if group.type is None:
-                failures.append(KprotoError(f"the group {name!r} does not exist"))
-            elif options.members:
-                _print_members(group, as_json=options.json)
-            elif options.state:
-                _print_state(admin, group, as_json=options.json)
-            else:
-                _print_offsets(admin, group, as_json=options.json)
     return exit_code("groups describe", failures)
+
+
+def _print_group(admin: Admin, name: str, options: argparse.Namespace) -> None:
+    group = admin.group(name)
+    if group.type is None:
+        raise KprotoError(f"the group {name!r} does not exist")
+    if options.members:
+        _print_members(group, as_json=options.json)
+    elif options.state:
+        _print_state(admin, group, as_json=options.json)
+    else:
+        _print_offsets(admin, group, as_json=options.json)
 
 
 def _print_offsets(admin: Admin, group: Group, *, as_json: bool) -> None:

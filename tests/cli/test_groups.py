@@ -254,3 +254,17 @@ def test_a_group_that_cannot_be_described_is_an_error_and_does_not_hide_the_othe
     assert printed.out == ""  # No member is printed.
     assert printed.err.startswith("kproto groups describe: ")
     assert "GROUP_AUTHORIZATION_FAILED" in printed.err
+
+
+def test_a_group_with_a_deleted_topic_does_not_hide_the_others(
+    shell: Shell, broker: Server, group: str
+) -> None:
+    with Admin(broker.bootstrap) as admin, Consumer(broker.bootstrap, group_id="a-deleted") as consumer:
+        admin.create_topics({"deleted": 1})
+        consumer.subscribe(["deleted"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        admin.delete_topics(["deleted"])
+        rows = shell.json(f"groups describe a-deleted {group}", code=1)
+    assert [(row["group"], row["partition"]) for row in rows] == [(group, 0), (group, 1)]
+    assert "topic 'deleted' does not exist" in shell.errors
