@@ -150,7 +150,10 @@ def _is_kept(record: Record, last_offsets: dict[bytes, int], *, tombstones: bool
 
 
 def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
-    """Return whether a batch is the last one of a known producer, or the marker of its last epoch."""
+    """Return whether a batch is the last one of a known producer.
+
+    If the producer's last epoch has only a marker, this marker is the last batch.
+    """
     entry = partition.producers.entry(batch.producer_id)
     if entry is None:
         return False

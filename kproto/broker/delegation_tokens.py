@@ -7,8 +7,9 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
 * The HMAC of a token is derived from the token's id with the secret key, and identifies the token in
   requests. In base64, it is the token's password for SCRAM.
 
-* A token expires `delegation.token.expiry.time.ms` after its last renewal, and at the latest
-  `delegation.token.max.lifetime.ms` after its creation. The create or renew request may set a shorter time.
+* A token expires `delegation.token.expiry.time.ms` after its creation or last renewal, and at the latest
+  `delegation.token.max.lifetime.ms` after its creation. A create request may set a shorter lifetime, and a
+  renew request an earlier expiration.
 
 * The owner and the renewers of a token may renew, expire and describe it. The requester may only describe it.
 

@@ -32,8 +32,8 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: serving its elements takes less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# A request with a frame above this size in bytes is served one step after the frame was received. Each of the
-# two steps copies the frame, which takes milliseconds. Other clients are served in between.
+# A request whose frame is larger than this size in bytes is served in the step after the one that received
+# it. Both steps copy the frame, which takes milliseconds. Other clients are served between the two steps.
 HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000

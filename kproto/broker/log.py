@@ -2,8 +2,8 @@
 
 Rules:
 
-* A batch is stored and sent whole, without being decoded. Only a search by timestamp decodes records: those
-  of the batch that contains the result.
+* A batch is stored and sent whole, without being decoded. Apart from compaction, only a search by timestamp
+  decodes stored records: those of the batch that contains the result.
 
 * Offsets increase from batch to batch, so a fetch finds its batches by binary search. Between batches,
   offsets are missing only where compaction removed a whole batch.
@@ -53,7 +53,10 @@ NO_BATCHES: Final = BatchRange(0, 0, 0)
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and the offset at which it ended. Both are -1 if the log does not know the epoch."""
+    """A leader epoch and its end offset, which for the current epoch is the end of the log.
+
+    Both fields are -1 if the log does not know the epoch.
+    """
 
     leader_epoch: int
     end_offset: int
