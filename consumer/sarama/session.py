@@ -35,7 +35,7 @@ class Handler(Protocol[S, C]):
         """Clean up after all claims have ended. With auto commit, the marks are committed afterwards."""
 
 
-_METHODS = ("setup", "consume_claim", "cleanup")
+_HANDLER_METHODS = ("setup", "consume_claim", "cleanup")
 
 
 def check_handler(handler: object) -> None:
@@ -44,7 +44,7 @@ def check_handler(handler: object) -> None:
         raise ConfigError(
             "handler", handler, f"pass an object such as {handler.__name__}() and not its class"
         )
-    for name in _METHODS:
+    for name in _HANDLER_METHODS:
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
             raise ConfigError("handler", handler, allowed)
@@ -52,7 +52,7 @@ def check_handler(handler: object) -> None:
 
 def check_blocking_handler(handler: object) -> None:
     """Raise ConfigError if a method of the handler is a coroutine function: threads cannot await it."""
-    for name in _METHODS:
+    for name in _HANDLER_METHODS:
         if inspect.iscoroutinefunction(getattr(handler, name)):
             allowed = f"plain methods, but {name} is a coroutine: use AsyncConsumerGroup"
             raise ConfigError("handler", handler, allowed)
@@ -113,14 +113,15 @@ class Session:
     @property
     def member_id(self) -> str:
         """The id of this member; after the session's end, the id that the member had in the session."""
-        return self._metadata().member_id
+        return self._group_metadata().member_id
 
     @property
     def generation_id(self) -> int:
         """The group's generation. It may increase during a session if all rebalances are cooperative."""
-        return self._metadata().generation
+        return self._group_metadata().generation
 
-    def _metadata(self) -> GroupMetadata:
+    def _group_metadata(self) -> GroupMetadata:
+        """Return the member's metadata in this session: the last that was known before the session's end."""
         metadata = self._group.consumer.group_metadata()
         if metadata.generation >= 0 and not self.done.is_set():
             self._last_metadata = metadata

@@ -44,7 +44,7 @@ Aborted: TypeAlias = tuple[tuple[int, int], ...]
 # more than in batches of 50,000.
 ROWS = 50_000
 
-_MAGIC_AT = 16  # The offset (bytes) of the magic byte in a record batch, and in an older message.
+_MAGIC_OFFSET = 16  # The offset (bytes) of the magic byte in a record batch, and in an older message.
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
@@ -91,14 +91,15 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
     A piece of compressed batches has at most `PIECE_BYTES` bytes and `ROWS` rows, unless it is a single
     larger batch. Each piece is paired with the aborted transactions that are open at its start.
     """
-    transactions, open_ = AbortedTransactions(aborted), aborted
-    begin = end = size = rows = 0
+    transactions, open_transactions = AbortedTransactions(aborted), aborted
+    piece_start = end = 0  # The start of the current piece in `records`, and the end of its last batch.
+    piece_bytes = piece_rows = 0  # The bytes and rows of the compressed batches of the current piece.
     for batch in batches(records, check_crc=False) if aborted else spans(records):
-        length, count = (batch.end - end, batch.count) if batch.codec else (0, 0)
-        if size and (size + length > PIECE_BYTES or rows + count > ROWS):
-            yield records[begin:end], open_
-            open_ = tuple(transactions.pairs)
-            begin, size, rows = end, 0, 0
+        batch_bytes, batch_rows = (batch.end - end, batch.count) if batch.codec else (0, 0)
+        if piece_bytes and (piece_bytes + batch_bytes > PIECE_BYTES or piece_rows + batch_rows > ROWS):
+            yield records[piece_start:end], open_transactions
+            open_transactions = tuple(transactions.pairs)
+            piece_start, piece_bytes, piece_rows = end, 0, 0
         # `batch` is a decoded `Batch` only if the response has aborted transactions.
         if isinstance(batch, Batch):
             try:
@@ -107,13 +108,14 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
                 # A transaction marker is malformed. `Builder.batches` raises the error with the offset in the
                 # log.
                 break
-        end, size, rows = batch.end, size + length, rows + count
-    yield records[begin:], open_
+        end = batch.end
+        piece_bytes, piece_rows = piece_bytes + batch_bytes, piece_rows + batch_rows
+    yield records[piece_start:], open_transactions
 
 
 def _is_message_set(records: Data) -> bool:
     """Return whether the records are in a message format older than Kafka 0.11 (magic 0 or 1)."""
-    return len(records) > _MAGIC_AT and records[_MAGIC_AT] < 2
+    return len(records) > _MAGIC_OFFSET and records[_MAGIC_OFFSET] < 2
 
 
 class Builder:
@@ -129,45 +131,47 @@ class Builder:
     ) -> None:
         self._check_crcs = check_crcs
         self._range = range_
-        names = {field.name.lower(): field for field in schema.fields}
-        self._decoded: list[tuple[ColumnFormat, Decode]] = []
-        kinds = dict(TYPES)
+        fields = {field.name.lower(): field for field in schema.fields}
+        self._decoders: list[tuple[ColumnFormat, Decode]] = []
+        types = dict(TYPES)
         for column_format in formats:
-            if (field := names.get(column_format.column)) is not None:
-                self._decoded.append(
+            if (field := fields.get(column_format.column)) is not None:
+                self._decoders.append(
                     (column_format, module_of(column_format).decoder(column_format, field.dataType))
                 )
-                kinds[column_format.column] = arrow_type(column_format.option("schema"), field.dataType)
+                types[column_format.column] = arrow_type(column_format.option("schema"), field.dataType)
         self._schema = pa.schema(
-            [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
+            [pa.field(field.name, types[name], nullable=field.nullable) for name, field in fields.items()]
         )
-        self._makers = {name: self._maker(name) for name in names}
+        self._column_builders = {name: self._column_builder(name) for name in fields}
 
     def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:
         """Yield the records from the offset `position` to the end of the slice.
 
         Each batch has at most `ROWS` rows.
         """
-        decoded = self._columns(records, aborted, position)
+        decoded = self._decode_together(records, aborted, position)
         if decoded is not None:
-            yield from self._batches(decoded, position)
+            yield from self._arrow_batches(decoded, position)
             return
         try:
-            is_old = _is_message_set(records)
-            fetch = CompletedFetch(records, position, aborted, self._check_crcs, in_parts=is_old)
+            is_message_set = _is_message_set(records)
+            fetch = CompletedFetch(records, position, aborted, self._check_crcs, in_parts=is_message_set)
         except RecordError as error:
-            raise self._with_place(error, position) from None
+            raise self._with_position(error, position) from None
         while not fetch.exhausted:
             try:
                 decoded = fetch.columns()
             except RecordError as error:
-                raise self._with_place(error, position) from None
+                raise self._with_position(error, position) from None
             if decoded is not None:
-                yield from self._batches(decoded, position)
+                yield from self._arrow_batches(decoded, position)
 
-    def _columns(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
-        """Decode all records together. Return None if there are too many records, if they are too large when
-        decompressed, or if their format is old.
+    def _decode_together(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
+        """Decode all records together, or return None if they have to be decoded in several parts.
+
+        The latter is the case for too many records, for records that are too large when decompressed, and for
+        a message format older than Kafka 0.11.
         """
         if has_too_many_records(records) or _is_message_set(records):
             return None
@@ -182,53 +186,57 @@ class Builder:
         except IllegalState:
             return None
         except RecordError as error:
-            raise self._with_place(error, position) from None
+            raise self._with_position(error, position) from None
 
-    def _batches(self, decoded: Columns, position: int) -> Iterator[RecordBatch]:
+    def _arrow_batches(self, decoded: Columns, position: int) -> Iterator[RecordBatch]:
         """Yield the Arrow batches of decoded records that belong to the slice."""
-        first, last = np.searchsorted(decoded.offset, [position, self._range.end]).tolist()
-        for row in range(first, last, ROWS):
-            yield self._batch(decoded, row, min(row + ROWS, last))
+        first_row, end_row = np.searchsorted(decoded.offset, [position, self._range.end]).tolist()
+        for row in range(first_row, end_row, ROWS):
+            yield self._arrow_batch(decoded, row, min(row + ROWS, end_row))
 
-    def _batch(self, decoded: Columns, row: int, end: int) -> RecordBatch:
-        """Build an Arrow batch of the rows from `row` to `end` (exclusive)."""
-        formatted = self._decode(decoded, row, end) if self._decoded else {}
+    def _arrow_batch(self, decoded: Columns, first_row: int, end_row: int) -> RecordBatch:
+        """Build an Arrow batch of the rows from `first_row` to `end_row` (exclusive)."""
+        formatted = self._decode_formats(decoded, first_row, end_row) if self._decoders else {}
         arrays = [
-            formatted[name] if name in formatted else make(decoded, row, end)
-            for name, make in self._makers.items()
+            formatted[name] if name in formatted else build(decoded, first_row, end_row)
+            for name, build in self._column_builders.items()
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _decode(self, records: Columns, first: int, last: int) -> dict[str, Column]:
-        """Return the decoded columns (those with a format), and the column ``_error``. Raises BadValue."""
+    def _decode_formats(self, records: Columns, first_row: int, end_row: int) -> dict[str, Column]:
+        """Return the decoded columns (those with a format), and the column ``_error``.
+
+        Raises BadValue for the first row that cannot be decoded, if the column's format has on_error="fail".
+        """
+        row_count = end_row - first_row
         formatted: dict[str, Column] = {}
-        reasons: dict[int, str] = {}
-        for column_format, decode in self._decoded:
-            values = (records.key if column_format.column == "key" else records.value).slice(
-                first, last - first
-            )
-            invalid: Mapping[int, str] = {}
+        # The texts of ``_error``. In this and the following mappings, row 0 is `first_row`.
+        errors: dict[int, str] = {}
+        for column_format, decode in self._decoders:
+            column_name = column_format.column
+            values = (records.key if column_name == "key" else records.value).slice(first_row, row_count)
+            header_errors: Mapping[int, str] = {}
             if column_format.registry is not None and records.has_headers:
-                headers = records.slice(first, last).headers_array()
-                name, indexed = id_header(column_format.column), column_format.format == "protobuf"
-                values, invalid = ids_from_headers(values, headers, name, indexed)
-            column, wrong = _decode_non_null(decode, values)
-            bad = {**wrong, **invalid}
-            if bad and column_format.on_error == "fail":
-                partition, row = f"{self._range.topic}-{self._range.partition}", min(bad)
-                raise BadValue(column_format.column, partition, int(records.offset[first + row]), bad[row])
-            for row, reason in bad.items():
-                reasons[row] = (
-                    f"{reasons[row]}; {column_format.column}: {reason}"
-                    if row in reasons
-                    else f"{column_format.column}: {reason}"
-                )
-            formatted[column_format.column] = column
-        errors = [reasons.get(row) for row in range(last - first)] if reasons else None
-        formatted[ERROR] = from_texts(errors) if errors else pa.nulls(last - first, pa.string())
+                headers = records.slice(first_row, end_row).headers_array()
+                name, indexed = id_header(column_name), column_format.format == "protobuf"
+                values, header_errors = ids_from_headers(values, headers, name, indexed)
+            column, value_errors = _decode_non_null(decode, values)
+            column_errors = {**value_errors, **header_errors}
+            if column_errors and column_format.on_error == "fail":
+                partition, row = f"{self._range.topic}-{self._range.partition}", min(column_errors)
+                offset = int(records.offset[first_row + row])
+                raise BadValue(column_name, partition, offset, column_errors[row])
+            for row, reason in column_errors.items():
+                error = f"{column_name}: {reason}"
+                errors[row] = f"{errors[row]}; {error}" if row in errors else error
+            formatted[column_name] = column
+        if errors:
+            formatted[ERROR] = from_texts([errors.get(row) for row in range(row_count)])
+        else:
+            formatted[ERROR] = pa.nulls(row_count, pa.string())
         return formatted
 
-    def _with_place(self, error: RecordError, position: int) -> RecordError:
+    def _with_position(self, error: RecordError, position: int) -> RecordError:
         """Return a copy of `error` whose message also contains the position in the log.
 
         The message of a CRC error also names the option that skips the check.
@@ -239,7 +247,7 @@ class Builder:
         detail = f"{problem} ({place}, to be read up to {self._range.end}{remedy})"
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
-    def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
+    def _column_builder(self, name: str) -> Callable[[Columns, int, int], Column]:
         """Return a function of (records, a, b) that builds the column `name` from rows `a` to `b` - 1."""
         topic, partition = self._range.topic, self._range.partition
         match name:
@@ -248,9 +256,9 @@ class Builder:
             case "value":
                 return lambda records, a, b: records.value.slice(a, b - a)
             case "topic":
-                return lambda _, a, b: _constant(topic, pa.string(), b - a)
+                return lambda _, a, b: _constant_column(topic, pa.string(), b - a)
             case "partition":
-                return lambda _, a, b: _constant(partition, pa.int32(), b - a)
+                return lambda _, a, b: _constant_column(partition, pa.int32(), b - a)
             case "offset":
                 return lambda records, a, b: from_numpy(records.offset[a:b])
             case "timestamp":
@@ -262,60 +270,61 @@ class Builder:
             case "timestamptype":
                 return lambda records, a, b: from_numpy(records.timestamp_type[a:b].astype(np.int32))
             case _:
-                return _headers
+                return _headers_column
 
-    def _microseconds(self, records: Columns, first: int, last: int) -> Any:
+    def _microseconds(self, records: Columns, first_row: int, end_row: int) -> Any:
         """Return the timestamps of records in microseconds.
 
         Raises RecordError if a timestamp does not fit into 64 bits.
         """
-        times = records.timestamp[first:last]
-        beyond = (times > _MOST_MS) | (times < -_MOST_MS)
-        if beyond.any():
-            row = int(np.argmax(beyond))
-            place = f"{self._range.topic}-{self._range.partition} at offset {records.offset[first + row]}"
+        timestamps = records.timestamp[first_row:end_row]
+        is_out_of_range = (timestamps > _MAX_TIMESTAMP_MS) | (timestamps < -_MAX_TIMESTAMP_MS)
+        if is_out_of_range.any():
+            row = first_row + int(np.argmax(is_out_of_range))
+            place = f"{self._range.topic}-{self._range.partition} at offset {records.offset[row]}"
             raise RecordError(
                 "Record",
                 -1,
                 "timestamp",
-                first + row,
-                f"{place} has the timestamp {times[row]} ms, outside Spark's range of +/-{_MOST_MS} ms; to "
+                row,
+                f"{place} has the timestamp {records.timestamp[row]} ms, outside Spark's range of "
+                f"+/-{_MAX_TIMESTAMP_MS} ms; to "
                 'read the record, omit the column timestamp, as with .schema("key BINARY, value BINARY")',
             )
-        return times * 1000
+        return timestamps * 1000
 
 
 def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
-    """Decode the values that are not null. Nulls stay null in the result."""
+    """Decode the values that are not null, and return the errors by row. Nulls stay null in the result."""
     if not values.null_count:
         return decode(values)
     rows = np.flatnonzero(validity(values))
-    column, bad = decode(values.drop_null())
-    places = np.full(len(values), -1)
-    places[rows] = np.arange(len(rows))
-    return column.take(from_numpy(places, places < 0)), {
-        int(rows[row]): reason for row, reason in bad.items()
-    }
+    column, errors = decode(values.drop_null())
+    indexes = np.full(len(values), -1)  # The index in `column` of each row's value, or -1 for null.
+    indexes[rows] = np.arange(len(rows))
+    row_errors = {int(rows[index]): reason for index, reason in errors.items()}
+    return column.take(from_numpy(indexes, indexes < 0)), row_errors
 
 
 # The largest timestamp in milliseconds that fits as microseconds into 64 bits: the year 294247.
-_MOST_MS = (2**63 - 1) // 1000
+_MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 
 
-def _constant(value: object, kind: Any, rows: int) -> Column:
-    return _repeated(value, kind, min(ROWS, 1 << rows.bit_length())).slice(0, rows)
+def _constant_column(value: object, column_type: Any, rows: int) -> Column:
+    """Return `rows` rows of `value`: a slice of a cached column, whose number of rows is a power of two."""
+    return _cached_column(value, column_type, min(ROWS, 1 << rows.bit_length())).slice(0, rows)
 
 
 @lru_cache(64)
-def _repeated(value: object, kind: Any, rows: int) -> Column:
-    array = from_texts([value]) if isinstance(value, str) else from_numpy(np.array([value])).cast(kind)
+def _cached_column(value: object, column_type: Any, rows: int) -> Column:
+    array = from_texts([value]) if isinstance(value, str) else from_numpy(np.array([value])).cast(column_type)
     return pa.repeat(array[0], rows)
 
 
-def _headers(records: Columns, first: int, last: int) -> Column:
+def _headers_column(records: Columns, first_row: int, end_row: int) -> Column:
     """Return the column of headers. A record without headers has the value null, as in Spark's own source."""
     if not records.has_headers:
-        return pa.nulls(last - first, _HEADERS)
-    lists = records.slice(first, last).headers_array()
-    empty = np.diff(to_numpy(lists.offsets, np.int32)) == 0
-    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=from_numpy(empty))
+        return pa.nulls(end_row - first_row, _HEADERS)
+    lists = records.slice(first_row, end_row).headers_array()
+    is_empty = np.diff(to_numpy(lists.offsets, np.int32)) == 0
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=from_numpy(is_empty))

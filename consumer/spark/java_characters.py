@@ -12,7 +12,7 @@ import unicodedata
 NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 
 
-def _words(text: str) -> frozenset[str]:
+def _name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -74,9 +74,11 @@ _PROPERTIES: dict[str, frozenset[str]] = {
     "inbasic_latin": NAME_CHARACTERS,
     "inbasiclatin": NAME_CHARACTERS,
 }
-# The names that are case-sensitive in Java: POSIX classes, and methods of `Character`.
-_EXACT = {
-    **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
+_POSIX_CLASSES = tuple(_PROPERTIES)[:13]  # The names before "javalowercase".
+# The names that are case-sensitive in Java, POSIX classes and methods of `Character`: the name in lower case
+# -> Java's spelling.
+_JAVA_SPELLINGS = {
+    **{name: name.capitalize() for name in _POSIX_CLASSES},
     "ascii": "ASCII",
     "xdigit": "XDigit",
     "javalowercase": "javaLowerCase",
@@ -98,10 +100,10 @@ _EXACT = {
     "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
 }
 # The properties for which Java does not distinguish upper, lower and title case under the flag (?i).
-_CASES = _words(
+_CASE_PROPERTIES = _name_set(
     "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
 )
-_CATEGORIES = _words(
+_CATEGORIES = _name_set(
     "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf "
     "L M N Z C P S LC LD L1 all"
 )
@@ -111,14 +113,18 @@ def property_named(name: str, ignore_case: bool) -> frozenset[str] | None:
     r"""Return the characters of topic names that have the property ``\p{name}``; None if it is unknown."""
     category = name.removeprefix("Is")
     if category in _CATEGORIES:
-        return LETTERS if ignore_case and category in _CASES else _of_category(category)
+        return LETTERS if ignore_case and category in _CASE_PROPERTIES else _characters_of_category(category)
     lower = name.lower()
-    exact = _EXACT.get(lower, name[:2].capitalize() + name[2:])
-    if lower not in _PROPERTIES or name != exact:
+    # For the other names, Java only requires that the prefix is "Is" or "In".
+    spelling = _JAVA_SPELLINGS.get(lower, name[:2].capitalize() + name[2:])
+    if lower not in _PROPERTIES or name != spelling:
         return None
-    return LETTERS if ignore_case and lower in _CASES else _PROPERTIES[lower]
+    return LETTERS if ignore_case and lower in _CASE_PROPERTIES else _PROPERTIES[lower]
 
 
-def _of_category(name: str) -> frozenset[str]:
-    wanted = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(name, (name,))
-    return frozenset(c for c in NAME_CHARACTERS if unicodedata.category(c).startswith(wanted))
+def _characters_of_category(name: str) -> frozenset[str]:
+    """Return the characters of topic names in a general category of Unicode, or in one of Java's unions."""
+    subcategories = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(
+        name, (name,)
+    )
+    return frozenset(c for c in NAME_CHARACTERS if unicodedata.category(c).startswith(subcategories))

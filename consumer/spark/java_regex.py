@@ -36,9 +36,9 @@ _CLASSES = {
     "h": NOTHING,
     "v": NOTHING,
 }
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_CONTROL_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _FLAGS = "idmsuxU"
-_MOST_TIMES = 2**31 - 1
+_MAX_REPETITIONS = 2**31 - 1
 _QUANTIFIER = re.compile(r"[?*+]|\{(\d+)(,(\d*))?\}")
 _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
@@ -50,7 +50,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
     the position in the pattern, unless only Python's `re` rejects the translation.
     """
     reader = _Reader(pattern, option)
-    translated = reader.alternatives(inside=False)
+    translated = reader.translate_alternatives(in_group=False)
     try:
         expression = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
@@ -66,185 +66,194 @@ class _Reader:
     def __init__(self, pattern: str, option: str) -> None:
         self.pattern = pattern
         self.option = option
-        self.at = 0
-        self.ignore_case = False
-        self.comments = False
-        self.groups = 0
-        self.names: set[str] = set()
+        self.position = 0  # The position in the pattern of the next character to read.
+        self.ignore_case = False  # The flag i.
+        self.comments = False  # The flag x.
+        self.group_count = 0  # The number of capturing groups that have begun.
+        self.group_names: set[str] = set()
 
-    def error_at(self, why: str, at: int | None = None) -> ConfigError:
-        """Return a ConfigError for the pattern's text at position `at`, by default the current position."""
-        where = self.at if at is None else at
-        shown = self.pattern[where : where + 8]
-        allowed = f"allowed: a regular expression in Java's syntax; at position {where}, {shown!r}: {why}"
+    def error_at(self, why: str, position: int | None = None) -> ConfigError:
+        """Return a ConfigError for the pattern's text at `position`, by default the current position."""
+        start = self.position if position is None else position
+        excerpt = self.pattern[start : start + 8]
+        allowed = f"allowed: a regular expression in Java's syntax; at position {start}, {excerpt!r}: {why}"
         return ConfigError(self.option, self.pattern, allowed)
 
     def peek(self) -> str:
-        return self.pattern[self.at : self.at + 1]
+        """Return the character at the current position, or "" at the end of the pattern."""
+        return self.pattern[self.position : self.position + 1]
 
     def accept(self, text: str) -> bool:
         """If the pattern has `text` at the current position, skip it and return True."""
-        if not self.pattern.startswith(text, self.at):
+        if not self.pattern.startswith(text, self.position):
             return False
-        self.at += len(text)
+        self.position += len(text)
         return True
 
     def skip_comments(self) -> None:
         """Skip whitespace and comments if the flag x is set."""
-        while self.comments and self.at < len(self.pattern):
+        while self.comments and self.position < len(self.pattern):
             if self.peek() in " \t\n\x0b\f\r":
-                self.at += 1
+                self.position += 1
             elif self.peek() == "#":
-                end = re.search(r"[\n\r\u0085\u2028\u2029]", self.pattern[self.at :])
-                self.at = len(self.pattern) if end is None else self.at + end.end()
+                end = re.search(r"[\n\r\u0085\u2028\u2029]", self.pattern[self.position :])
+                self.position = len(self.pattern) if end is None else self.position + end.end()
             else:
                 return
 
     # ---- structure
 
-    def alternatives(self, *, inside: bool) -> str:
+    def translate_alternatives(self, *, in_group: bool) -> str:
         """Translate the pattern up to the next closing parenthesis, or to the end of the pattern.
 
         Inline flags in this part of the pattern apply only up to its end.
         """
         flags = self.ignore_case, self.comments
-        branches = [self.branch(inside=inside)]
+        branches = [self.translate_branch()]
         while self.accept("|"):
-            branches.append(self.branch(inside=inside))
-        if not inside and self.at < len(self.pattern):
+            branches.append(self.translate_branch())
+        if not in_group and self.position < len(self.pattern):
             raise self.error_at("the closing parenthesis has no opening one")
         self.ignore_case, self.comments = flags
         return "|".join(branches)
 
-    def branch(self, *, inside: bool) -> str:
+    def translate_branch(self) -> str:
         """Translate one alternative, up to ``|``, a closing parenthesis or the end."""
-        out: list[str] = []
+        pieces: list[str] = []
         while True:
             self.skip_comments()
             char = self.peek()
             if not char or char in "|)":
-                return "".join(out)
-            out.append(self.piece())
+                return "".join(pieces)
+            pieces.append(self.translate_piece())
 
-    def piece(self) -> str:
+    def translate_piece(self) -> str:
         """Translate an atom (a group, class, escape or character) with its quantifier."""
-        at = self.at
-        atom = self.atom()
+        start = self.position
+        atom = self.translate_atom()
         self.skip_comments()
-        quantifier = _QUANTIFIER.match(self.pattern, self.at)
+        quantifier = _QUANTIFIER.match(self.pattern, self.position)
         if quantifier is None or not atom:
             if not atom and self.peek() in ("*", "+", "?"):
                 raise self.error_at("the quantifier has nothing to repeat")
             return atom
-        self.at = quantifier.end()
+        self.position = quantifier.end()
         self.skip_comments()
-        least, _, most = quantifier.groups()
-        if least and not int(least) <= int(most or least) <= _MOST_TIMES:
+        minimum, _, maximum = quantifier.groups()
+        if minimum and not int(minimum) <= int(maximum or minimum) <= _MAX_REPETITIONS:
             raise self.error_at("the repetition is illegal", quantifier.start())
-        times = quantifier[0]
-        for kind in ("?", "+"):
-            if self.accept(kind):
-                times += kind
+        repetition = quantifier[0]
+        for mode in ("?", "+"):  # reluctant, possessive
+            if self.accept(mode):
+                repetition += mode
                 break
         self.skip_comments()
         if self.peek() in ("*", "+", "?"):
-            raise self.error_at("a repetition cannot be repeated", at)
-        if atom in (r"\A", r"\Z", r"\b", r"\B"):
+            raise self.error_at("a repetition cannot be repeated", start)
+        if atom in (r"\A", r"\Z", r"\b", r"\B"):  # Python repeats an anchor or a boundary only in a group.
             atom = f"(?:{atom})"
-        return atom + times
+        return atom + repetition
 
-    def atom(self) -> str:
+    def translate_atom(self) -> str:
         """Translate one group, class, escape or character."""
         char = self.peek()
         if char == "(":
-            return self.group()
+            return self.translate_group()
         if char == "[":
-            return self.one_of(self.characters())
+            return self.class_expression(self.read_class())
         if char == "\\":
-            return self.escape()
+            return self.translate_escape()
         if char in "*+?":
             raise self.error_at("the meta character has nothing to repeat")
         if char == "{":
             raise self.error_at("the repetition is illegal")
-        self.at += 1
+        self.position += 1
         if char == ".":
-            return self.one_of(NAME_CHARACTERS)
+            return self.class_expression(NAME_CHARACTERS)
         if char == "^":
             return r"\A"
         if char == "$":
             return r"\Z"
-        return self.literal(char)
+        return self.literal_expression(char)
 
-    def group(self) -> str:
+    def translate_group(self) -> str:
         """Translate a group, from its opening to its closing parenthesis."""
-        at = self.at
-        self.at += 1
-        opening = "("
-        if self.accept("?"):
-            for kind in (":", "=", "!", ">", "<=", "<!"):
-                if self.accept(kind):
-                    opening = f"(?{kind}"
-                    break
-            else:
-                if self.accept("<"):
-                    name = _GROUP_NAME.match(self.pattern, self.at)
-                    if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.error_at("a group name is a letter, followed by letters and digits")
-                    if name[0] in self.names:
-                        raise self.error_at(f"the group name {name[0]} is defined twice")
-                    self.at = name.end() + 1
-                    self.names.add(name[0])
-                    self.groups += 1
-                    opening = f"(?P<{name[0]}>"
-                else:
-                    return self.flags(at)
-        else:
-            self.groups += 1
-        inner = self.alternatives(inside=True)
+        start = self.position
+        self.position += 1
+        opening = self.translate_group_opening()
+        if opening is None:
+            return self.translate_flags(start)
+        inner = self.translate_alternatives(in_group=True)
         if not self.accept(")"):
-            raise self.error_at("the group is not closed", at)
+            raise self.error_at("the group is not closed", start)
         return f"{opening}{inner})"
 
-    def flags(self, at: int) -> str:
-        """Translate ``(?i)``, which applies up to the end of the group, or ``(?i:...)``."""
-        before = self.ignore_case, self.comments
-        on = True
+    def translate_group_opening(self) -> str | None:
+        """Return Python's opening of a group whose parenthesis has been read. Count capturing groups.
+
+        Return None if inline flags follow.
+        """
+        if not self.accept("?"):
+            self.group_count += 1
+            return "("
+        for kind in (":", "=", "!", ">", "<=", "<!"):
+            if self.accept(kind):
+                return f"(?{kind}"
+        if not self.accept("<"):
+            return None
+        name = _GROUP_NAME.match(self.pattern, self.position)
+        if name is None or self.pattern[name.end() : name.end() + 1] != ">":
+            raise self.error_at("a group name is a letter, followed by letters and digits")
+        if name[0] in self.group_names:
+            raise self.error_at(f"the group name {name[0]} is defined twice")
+        self.position = name.end() + 1
+        self.group_names.add(name[0])
+        self.group_count += 1
+        return f"(?P<{name[0]}>"
+
+    def translate_flags(self, start: int) -> str:
+        """Translate ``(?i)`` or ``(?i:...)``, whose ``(?`` at position `start` has been read.
+
+        The flags of ``(?i)`` apply until the enclosing `translate_alternatives` restores the former flags.
+        """
+        former_flags = self.ignore_case, self.comments
+        value = True  # Whether the following letters set or unset their flags.
         while (char := self.peek()) and char not in ":)":
-            if char == "-" and on:
-                on = False
+            if char == "-" and value:
+                value = False
             elif char in _FLAGS:
-                self.ignore_case = on if char == "i" else self.ignore_case
-                self.comments = on if char == "x" else self.comments
+                self.ignore_case = value if char == "i" else self.ignore_case
+                self.comments = value if char == "x" else self.comments
             else:
                 raise self.error_at("the inline modifier is unknown")
-            self.at += 1
+            self.position += 1
         if self.accept(")"):
             return ""
         if not self.accept(":"):
-            raise self.error_at("the group is not closed", at)
-        inner = self.alternatives(inside=True)
-        self.ignore_case, self.comments = before
+            raise self.error_at("the group is not closed", start)
+        inner = self.translate_alternatives(in_group=True)
+        self.ignore_case, self.comments = former_flags
         if not self.accept(")"):
-            raise self.error_at("the group is not closed", at)
+            raise self.error_at("the group is not closed", start)
         return f"(?:{inner})"
 
     # ---- escapes
 
-    def escape(self) -> str:
+    def translate_escape(self) -> str:
         """Translate the escape at the current position, which begins with a backslash."""
-        at = self.at
-        self.at += 1
+        start = self.position
+        self.position += 1
         char = self.peek()
         if not char:
-            raise self.error_at("the pattern ends with a backslash", at)
+            raise self.error_at("the pattern ends with a backslash", start)
         if char == "Q":
-            return self.quoted()
+            return self.translate_quoted()
         if char in "123456789":
-            return self.reference()
-        self.at += 1
+            return self.translate_reference()
+        self.position += 1
         match char:
-            case "b" if self.pattern.startswith("{g}", self.at):
-                raise self.error_at("this boundary is not supported", at)
+            case "b" if self.pattern.startswith("{g}", self.position):
+                raise self.error_at("this boundary is not supported", start)
             case "b" | "B":
                 return f"\\{char}"
             case "A" | "G":
@@ -254,69 +263,78 @@ class _Reader:
             case "R":
                 return "(?!)"
             case "X":
-                return self.one_of(NAME_CHARACTERS)
+                return self.class_expression(NAME_CHARACTERS)
             case "k":
-                return self.named_reference()
+                return self.translate_named_reference()
             case _:
-                self.at = at
-                characters = self.class_escape()
+                self.position = start
+                characters = self.read_class_escape()
                 if characters is not None:
-                    return self.one_of(characters)
-                return self.literal(self.character())
+                    return self.class_expression(characters)
+                return self.literal_expression(self.read_character())
 
-    def quoted(self) -> str:
-        self.at += 1
-        end = self.pattern.find("\\E", self.at)
-        text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
-        self.at = len(self.pattern) if end < 0 else end + 2
+    def translate_quoted(self) -> str:
+        r"""Translate the text after ``\Q``, up to ``\E`` or to the end of the pattern."""
+        self.position += 1
+        end = self.pattern.find("\\E", self.position)
+        text = self.pattern[self.position :] if end < 0 else self.pattern[self.position : end]
+        self.position = len(self.pattern) if end < 0 else end + 2
         # A quantifier after quoted text applies only to the last quoted character.
-        return "".join(map(self.literal, text))
+        return "".join(map(self.literal_expression, text))
 
-    def reference(self) -> str:
+    def translate_reference(self) -> str:
         """Translate a reference to a group by its number.
 
         A further digit belongs to the number only if the pattern has already defined the group with this
         longer number.
         """
         number = int(self.peek())
-        self.at += 1
-        if number > self.groups:
-            raise self.error_at(f"group {number} is not complete at this position", self.at - 2)
-        while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.groups:
+        self.position += 1
+        if number > self.group_count:
+            raise self.error_at(f"group {number} is not complete at this position", self.position - 2)
+        while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.group_count:
             number = number * 10 + int(self.peek())
-            self.at += 1
+            self.position += 1
         return f"(?i:(?:\\{number}))" if self.ignore_case else f"(?:\\{number})"
 
-    def named_reference(self) -> str:
-        name = _GROUP_NAME.match(self.pattern, self.at + 1) if self.peek() == "<" else None
-        if name is None or name[0] not in self.names or self.pattern[name.end() : name.end() + 1] != ">":
+    def translate_named_reference(self) -> str:
+        r"""Translate a reference to a group by its name, whose ``\k`` has been read."""
+        name = _GROUP_NAME.match(self.pattern, self.position + 1) if self.peek() == "<" else None
+        if (
+            name is None
+            or name[0] not in self.group_names
+            or self.pattern[name.end() : name.end() + 1] != ">"
+        ):
             raise self.error_at("the reference does not name a group that was defined before")
-        self.at = name.end() + 1
+        self.position = name.end() + 1
         return f"(?i:(?P={name[0]}))" if self.ignore_case else f"(?P={name[0]})"
 
-    def class_escape(self) -> frozenset[str] | None:
-        r"""Return the characters of ``\d`` or ``\p{...}``, or None for a single character."""
-        char = self.pattern[self.at + 1 : self.at + 2]
+    def read_class_escape(self) -> frozenset[str] | None:
+        r"""Read ``\d`` or ``\p{...}``, and return its characters.
+
+        Return None for the escape of a single character, which is not read.
+        """
+        char = self.pattern[self.position + 1 : self.position + 2]
         if char in ("p", "P"):
-            at = self.at
-            self.at += 2
+            start = self.position
+            self.position += 2
             if self.peek() == "{":
-                end = self.pattern.find("}", self.at)
+                end = self.pattern.find("}", self.position)
                 if end < 0:
-                    raise self.error_at("the name of the property is not closed", at)
-                name, self.at = self.pattern[self.at + 1 : end], end + 1
+                    raise self.error_at("the name of the property is not closed", start)
+                name, self.position = self.pattern[self.position + 1 : end], end + 1
             else:
                 name = self.peek()
-                self.at += 1
-            members = self.property(name, at)
+                self.position += 1
+            members = self.property_characters(name, start)
             return NAME_CHARACTERS - members if char == "P" else members
         if char and char.lower() in _CLASSES:
-            self.at += 2
+            self.position += 2
             members = _CLASSES[char.lower()]
             return members if char.islower() else NAME_CHARACTERS - members
         return None
 
-    def property(self, name: str, at: int) -> frozenset[str]:
+    def property_characters(self, name: str, start: int) -> frozenset[str]:
         r"""Return the characters of the property in ``\p{name}``. Raises ConfigError if it is unknown."""
         key, equals, value = name.partition("=")
         if equals:
@@ -328,116 +346,123 @@ class _Reader:
             elif key in ("blk", "block"):
                 name = f"In{value}"
             else:
-                raise self.error_at(f"the property {name!r} is unknown", at)
+                raise self.error_at(f"the property {name!r} is unknown", start)
         members = property_named(name, self.ignore_case)
         if members is None:
-            raise self.error_at(f"the property {name!r} is not supported for topic names", at)
+            raise self.error_at(f"the property {name!r} is not supported for topic names", start)
         return members
 
-    def character(self) -> str:
+    def read_character(self) -> str:
         """Read one character or its escape sequence."""
-        at = self.at
+        start = self.position
         char = self.peek()
-        self.at += 1
+        self.position += 1
         if char != "\\":
             return char
         char = self.peek()
-        self.at += 1
-        if char in _CONTROLS:
-            return _CONTROLS[char]
+        self.position += 1
+        if char in _CONTROL_CHARACTERS:
+            return _CONTROL_CHARACTERS[char]
         match char:
             case "0":
-                match = re.compile(r"[0-3][0-7]{2}|[0-7]{1,2}").match(self.pattern, self.at)
-                return self.number(match, 0, 8, at)
+                return self.read_code_point(r"[0-3][0-7]{2}|[0-7]{1,2}", 8, start)
             case "x" if self.peek() == "{":
-                return self.number(re.compile(r"\{([0-9a-fA-F]+)\}").match(self.pattern, self.at), 1, 16, at)
+                return self.read_code_point(r"\{([0-9a-fA-F]+)\}", 16, start)
             case "x":
-                return self.number(re.compile(r"[0-9a-fA-F]{2}").match(self.pattern, self.at), 0, 16, at)
+                return self.read_code_point(r"[0-9a-fA-F]{2}", 16, start)
             case "u":
-                return self.number(re.compile(r"[0-9a-fA-F]{4}").match(self.pattern, self.at), 0, 16, at)
+                return self.read_code_point(r"[0-9a-fA-F]{4}", 16, start)
             case "c" if self.peek():
-                self.at += 1
-                return chr(ord(self.pattern[self.at - 1]) ^ 64)
+                self.position += 1
+                return chr(ord(self.pattern[self.position - 1]) ^ 64)
             case _ if char and not (char.isascii() and char.isalpha()):
                 return char
             case _:
-                raise self.error_at("the escape sequence is illegal or not supported", at)
+                raise self.error_at("the escape sequence is illegal or not supported", start)
 
-    def number(self, match: re.Match[str] | None, group: int, base: int, at: int) -> str:
-        if match is None or int(match[group], base) > 0x10FFFF:
-            raise self.error_at("the number of the escaped character is illegal", at)
-        self.at = match.end()
-        return chr(int(match[group], base))
+    def read_code_point(self, digits: str, base: int, start: int) -> str:
+        """Read the number of a character, and return the character. The escape began at `start`.
+
+        `digits` is the expression that the number matches. If it has a group, the number is in the group.
+        """
+        match = re.compile(digits).match(self.pattern, self.position)
+        number = None if match is None else int(match[match.lastindex or 0], base)
+        if match is None or number is None or number > 0x10FFFF:
+            raise self.error_at("the number of the escaped character is illegal", start)
+        self.position = match.end()
+        return chr(number)
 
     # ---- classes
 
-    def characters(self) -> frozenset[str]:
+    def read_class(self) -> frozenset[str]:
         """Read a character class ``[...]`` with Java's ranges, nested classes and intersections."""
-        at = self.at
-        self.at += 1
+        start = self.position
+        self.position += 1
         negated = self.accept("^")
-        sets: list[frozenset[str]] = []  # The operands of &&.
-        present: frozenset[str] | None = None
+        operands: list[frozenset[str]] = []  # The operands of && that have been read.
+        operand: frozenset[str] | None = None  # The members of the next operand; None before the first one.
         while True:
             self.skip_comments()
-            if self.at >= len(self.pattern):
-                raise self.error_at("the character class is not closed", at)
-            if self.peek() == "]" and (present is not None or sets):
-                self.at += 1
+            if self.position >= len(self.pattern):
+                raise self.error_at("the character class is not closed", start)
+            if self.peek() == "]" and (operand is not None or operands):
+                self.position += 1
                 break
             if self.accept("&&"):
                 if self.peek() == "&":
                     raise self.error_at("an intersection is written with two &, not more")
-                if present is not None:
-                    sets.append(present)
-                    present = None
+                if operand is not None:
+                    operands.append(operand)
+                    operand = None
                 continue
-            members = self.member()
-            present = members if present is None else present | members
-        if present is not None:
-            sets.append(present)
-        whole = sets[0]
-        for set_ in sets[1:]:
-            whole &= set_
-        return NAME_CHARACTERS - whole if negated else whole
+            members = self.read_class_member()
+            operand = members if operand is None else operand | members
+        if operand is not None:
+            operands.append(operand)
+        intersection = operands[0].intersection(*operands[1:])
+        return NAME_CHARACTERS - intersection if negated else intersection
 
-    def member(self) -> frozenset[str]:
+    def read_class_member(self) -> frozenset[str]:
         """Read one member of a character class: a nested class, a range or single characters."""
         if self.peek() == "[":
-            return self.characters()
-        if self.pattern.startswith("\\Q", self.at):
-            end = self.pattern.find("\\E", self.at)
-            text = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
-            self.at = len(self.pattern) if end < 0 else end + 2
-            return self.cased(frozenset(text))
-        if self.peek() == "\\" and (members := self.class_escape()) is not None:
+            return self.read_class()
+        if self.pattern.startswith("\\Q", self.position):
+            end = self.pattern.find("\\E", self.position)
+            text = self.pattern[self.position + 2 :] if end < 0 else self.pattern[self.position + 2 : end]
+            self.position = len(self.pattern) if end < 0 else end + 2
+            return self.with_both_cases(frozenset(text))
+        if self.peek() == "\\" and (members := self.read_class_escape()) is not None:
             return members
-        at = self.at
-        first = self.character()
+        start = self.position
+        first = self.read_character()
         self.skip_comments()
-        follows = self.pattern[self.at + 1 : self.at + 2]
-        if self.peek() != "-" or follows in ("]", "[", "") or self.pattern.startswith("&&", self.at + 1):
-            return self.cased(frozenset(first))
-        self.at += 1
+        after_hyphen = self.pattern[self.position + 1 : self.position + 3]
+        is_literal_hyphen = after_hyphen[:1] in ("]", "[", "") or after_hyphen == "&&"
+        if self.peek() != "-" or is_literal_hyphen:
+            return self.with_both_cases(frozenset(first))
+        self.position += 1
         self.skip_comments()
-        last = self.character()
+        last = self.read_character()
         if last < first:
-            raise self.error_at("the range ends before it begins", at)
-        return self.cased(frozenset(c for c in _ALL_ASCII if first <= c <= last))
+            raise self.error_at("the range ends before it begins", start)
+        return self.with_both_cases(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
-    def cased(self, characters: frozenset[str]) -> frozenset[str]:
+    def with_both_cases(self, characters: frozenset[str]) -> frozenset[str]:
+        """Return those characters that topic names may contain; with the flag i, also in the other case."""
         if self.ignore_case:
             characters = characters | {c.swapcase() for c in characters if c in LETTERS}
         return characters & NAME_CHARACTERS
 
     # ---- writing
 
-    def literal(self, char: str) -> str:
+    def literal_expression(self, char: str) -> str:
+        """Return an expression for one character, in both cases if the flag i is set."""
         if self.ignore_case and char in LETTERS:
-            return self.one_of(frozenset((char.lower(), char.upper())))
+            return self.class_expression(frozenset((char.lower(), char.upper())))
         return re.escape(char)
 
-    def one_of(self, characters: frozenset[str]) -> str:
+    def class_expression(self, characters: frozenset[str]) -> str:
+        """Return an expression for one of `characters`; if there is none, for no match."""
         if characters == NAME_CHARACTERS:
             return "."
         return f"[{''.join(map(re.escape, sorted(characters)))}]" if characters else "(?!)"
