@@ -50,10 +50,12 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
     the position in the pattern, unless only Python's `re` rejects the translation.
     """
     reader = _Reader(pattern, option)
-    translated = reader.translate_alternatives(in_group=False)
     try:
-        expression = compiled(translated)
-    except (re.error, RecursionError, OverflowError) as error:
+        expression = compiled(reader.translate_alternatives(in_group=False))
+    except RecursionError:
+        allowed = "its groups or character classes are nested too deeply; use a simpler pattern"
+        raise ConfigError(option, pattern, allowed) from None
+    except re.error as error:
         raise ConfigError(
             option, pattern, f"Python cannot compile its translation ({error}); use a simpler pattern"
         ) from None

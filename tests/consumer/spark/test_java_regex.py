@@ -89,3 +89,9 @@ def test_what_python_cannot_express_is_rejected_for_the_named_option() -> None:
     with pytest.raises(ConfigError, match="Python cannot compile its translation") as raised:
         matcher("(?<=a|bb)c", "topics")
     assert raised.value.option == "topics"
+
+
+@pytest.mark.parametrize("pattern", ["(" * 5000 + "a" + ")" * 5000, "[" * 5000 + "a" + "]" * 5000])
+def test_a_pattern_that_is_nested_too_deeply_is_rejected(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="nested too deeply; use a simpler pattern"):
+        matcher(pattern)
