@@ -113,6 +113,10 @@ class ProduceResponses:
                 self._on_leader_changed(batch, response)
             self._retry(batch)
         else:
+            if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                # The leader accepts the sequence number 0 (TransactionManager.handleFailedBatch of Java). A
+                # coordinator before Kafka 2.5 bumps no epoch, so the next transaction begins with it.
+                queue.end_of_log, queue.epoch_accepted = 0, False
             self.fail_batch(batch, self._batch_error(batch, response))
 
     def _on_leader_changed(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:

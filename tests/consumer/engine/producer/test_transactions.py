@@ -493,6 +493,28 @@ def test_before_kafka_2_5_the_first_sequence_number_is_used_again_if_its_batch_i
     assert play.numbers() == [(0, 0, True), (0, 0, True)]
 
 
+def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers() -> None:
+    """The leader's log contains no batch of the producer: it was re-created, or its records were deleted.
+
+    A broker before Kafka 2.4 then accepts only the sequence number 0.
+    """
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    for value in ("a", "b"):
+        play.begin()
+        play.producer.must_send("t", value, partition=0)
+        if value == "b":
+            play.refusals[ProduceRequest] = [ErrorCode.UNKNOWN_PRODUCER_ID]
+            assert isinstance(play.call("commit"), BrokerError)
+            assert play.call("abort") is None
+        else:
+            assert play.call("commit") is None
+    play.begin()
+    play.producer.must_send("t", "c", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 1, True), (0, 0, True)]
+
+
 @pytest.mark.parametrize("codes", [(55, 29), (29, 55)])
 def test_the_error_of_a_transaction_is_that_of_the_partition_that_was_rejected(
     codes: tuple[int, int],
