@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, KprotoError
 from .arguments import Subparsers, key_values
-from .connection import add_verb, add_verbs, admin_client, exit_code, succeeded
+from .connection import add_verb, add_verbs, admin_client, done_items, exit_code, succeeded
 from .tables import cell, print_json
 
 if TYPE_CHECKING:
@@ -129,12 +129,14 @@ def _alter(options: argparse.Namespace) -> int:
         raise ConfigError("--set", "", "allowed: at least one of --set, --append, --subtract and --delete")
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        resources = _resources(options)
-        succeeded(lambda: admin.incremental_alter_configs(dict.fromkeys(resources, changes)), failures)
-    if not failures:
-        for name in options.names:
+
+        def alter(resource: ConfigResource) -> None:
+            admin.incremental_alter_configs({resource: changes})
+
+        for resource in done_items(_resources(options), alter, failures):
             if options.json:
-                print_json([{"type": options.type, "name": name, "done": "altered"}])
+                print_json([{"type": options.type, "name": resource.name, "done": "altered"}])
             else:
-                print(f"Completed updating config for {options.type.removesuffix('s')} {cell(name)}.")
+                name = cell(resource.name)
+                print(f"Completed updating config for {options.type.removesuffix('s')} {name}.")
     return exit_code("configs alter", failures)

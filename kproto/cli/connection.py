@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import KprotoError, PartialFailure
+from ..errors import BrokerError, KprotoError, PartialFailure
 from ..printable import escape_unprintable
 from .arguments import Subparsers, client_security, command_config, seconds
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from consumer import Admin
 
 Run = Callable[[argparse.Namespace], int]
+T = TypeVar("T")
 
 
 def add_verbs(commands: Subparsers, name: str, *, help_text: str, description: str) -> Subparsers:
@@ -83,6 +84,23 @@ def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoEr
     except PartialFailure as error:
         failures += error.failed.values()
         return error.succeeded
+
+
+def done_items(items: Iterable[T], call: Callable[[T], object], failures: list[KprotoError]) -> Iterator[T]:
+    """Call `call` for each item, and yield the items for which it succeeds.
+
+    The errors with which brokers answer are added to `failures`. Other errors, which concern all items, are
+    raised.
+    """
+    for item in items:
+        try:
+            call(item)
+        except PartialFailure as error:
+            failures += error.failed.values()
+        except BrokerError as error:
+            failures.append(error)
+        else:
+            yield item
 
 
 def exit_code(command: str, failures: list[KprotoError]) -> int:

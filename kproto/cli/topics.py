@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, KprotoError
@@ -13,6 +14,7 @@ from .connection import (
     add_verb,
     add_verbs,
     admin_client,
+    done_items,
     exit_code,
     say_not_executed,
     succeeded,
@@ -188,22 +190,27 @@ def _partition_counts(options: argparse.Namespace) -> dict[str, int]:
 
 def _create(options: argparse.Namespace) -> int:
     configs = key_values("--config", options.config)
-    with admin_client(options) as admin:
+    counts = _partition_counts(options)
+
+    def create(admin: Admin, name: str) -> None:
         admin.create_topics(
-            _partition_counts(options),
+            {name: counts[name]},
             replication_factor=options.replication_factor,
             configs=configs,
             exist_ok=options.if_not_exists,
         )
-    _report(options, "Created topic", "created")
-    return 0
+
+    return _change_each(options, "topics create", create, "Created topic", "created")
 
 
 def _grow(options: argparse.Namespace) -> int:
-    with admin_client(options) as admin:
-        admin.create_partitions(_partition_counts(options))
-    _report(options, f"Set {options.partitions} partitions for topic", "grown")
-    return 0
+    counts = _partition_counts(options)
+
+    def grow(admin: Admin, name: str) -> None:
+        admin.create_partitions({name: counts[name]})
+
+    text = f"Set {options.partitions} partitions for topic"
+    return _change_each(options, "topics grow", grow, text, "grown")
 
 
 def _alter(options: argparse.Namespace) -> int:
@@ -214,31 +221,40 @@ def _alter(options: argparse.Namespace) -> int:
     changes = alterations(options)
     if not changes:
         raise ConfigError("--set", "", "allowed: at least one --set NAME=VALUE or --delete NAME")
-    failures: list[KprotoError] = []
-    with admin_client(options) as admin:
-        resources = {ConfigResource("topic", name): changes for name in options.topics}
-        succeeded(lambda: admin.incremental_alter_configs(resources), failures)
-    if not failures:
-        _report(options, "Altered configs of topic", "altered")
-    return exit_code("topics alter", failures)
+
+    def alter(admin: Admin, name: str) -> None:
+        admin.incremental_alter_configs({ConfigResource("topic", name): changes})
+
+    return _change_each(options, "topics alter", alter, "Altered configs of topic", "altered")
 
 
 def _delete(options: argparse.Namespace) -> int:
+    if options.execute:
+        return _change_each(
+            options,
+            "topics delete",
+            lambda admin, name: admin.delete_topics([name]),
+            "Deleted topic",
+            "deleted",
+        )
+    failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        if not options.execute:
-            described = admin.describe_topics(options.topics)
-            for topic in described.values():
-                print(f"delete topic {cell(topic.name)} with {len(topic.partitions)} partitions")
-            return say_not_executed("nothing was deleted")
-        admin.delete_topics(options.topics)
-    _report(options, "Deleted topic", "deleted")
-    return 0
+        described = succeeded(lambda: admin.describe_topics(options.topics), failures)
+    for topic in described.values():
+        print(f"delete topic {cell(topic.name)} with {len(topic.partitions)} partitions")
+    say_not_executed("nothing was deleted")
+    return exit_code("topics delete", failures)
 
 
-def _report(options: argparse.Namespace, text: str, key: str) -> None:
-    """Print what was done to each topic."""
-    for name in options.topics:
-        if options.json:
-            print_json([{"topic": name, "done": key}])
-        else:
-            print(f"{text} {cell(name)}.")
+def _change_each(
+    options: argparse.Namespace, command: str, change: Callable[[Admin, str], None], text: str, key: str
+) -> int:
+    """Change each topic, print what was done to it, and return the exit code."""
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        for name in done_items(dict.fromkeys(options.topics), partial(change, admin), failures):
+            if options.json:
+                print_json([{"topic": name, "done": key}])
+            else:
+                print(f"{text} {cell(name)}.")
+    return exit_code(command, failures)

@@ -100,3 +100,29 @@ def test_invalid_arguments_exit_with_2_and_say_what_is_allowed(
 ) -> None:
     shell(words, code=2)
     assert message in shell.errors
+
+
+def test_a_change_of_several_topics_reports_each_success_and_each_failure(shell: Shell) -> None:
+    def lines(words: str, *failed: str) -> list[str]:
+        printed = shell(words, code=1)
+        assert len(shell.errors.splitlines()) == len(failed)
+        for name in failed:
+            assert f"topic {name!r}" in shell.errors
+        return printed
+
+    assert lines("topics create several ?? other !!", "??", "!!") == [
+        "Created topic several.",
+        "Created topic other.",
+    ]
+    assert lines("topics grow absent several --partitions 3", "absent") == [
+        "Set 3 partitions for topic several."
+    ]
+    changes = "--set retention.ms=5000"
+    assert lines(f"topics alter absent several {changes}", "absent") == ["Altered configs of topic several."]
+    assert lines(f"configs alter topics absent several {changes}", "absent") == [
+        "Completed updating config for topic several."
+    ]
+    assert lines("topics delete absent several --execute", "absent") == ["Deleted topic several."]
+    assert shell.json("topics delete absent other --execute --json", code=1) == [
+        {"topic": "other", "done": "deleted"}
+    ]
