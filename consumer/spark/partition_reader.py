@@ -67,6 +67,7 @@ FETCH_BYTES = 16 * 1024 * 1024
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
+# The pause before a failed fetch is repeated.
 PAUSE_S = 0.1
 
 
@@ -89,37 +90,43 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
 
 @dataclass(slots=True)
 class _Worker:
-    """The objects that a worker process keeps between slices."""
+    """The objects that a worker process keeps between slices.
+
+    `record_bytes` contains the bytes per offset in the last fetch of each partition.
+    """
 
     cluster: Admin
-    fetcher: ThreadPoolExecutor
+    fetch_executor: ThreadPoolExecutor
     record_bytes: dict[TopicPartition, float]
 
 
 _workers: dict[tuple[object, ...], _Worker] = {}
 
 
-def _worker(options: Options) -> _Worker:
+def _connected_worker(options: Options) -> _Worker:
+    """Return the objects that slices with these options share. The first call connects to the cluster."""
     worker = _workers.get(options.key)
     if worker is None:
-        fetcher = ThreadPoolExecutor(1, thread_name_prefix="kproto-fetch")
-        worker = _workers[options.key] = _Worker(connect(options), fetcher, {})
+        executor = ThreadPoolExecutor(1, thread_name_prefix="kproto-fetch")
+        worker = _workers[options.key] = _Worker(connect(options), executor, {})
     return worker
 
 
-_frozen: set[int] = set()
+# The ids of the processes that have called gc.freeze(). gc.get_freeze_count() is not used, because it
+# traverses the frozen objects.
+_frozen_pids: set[int] = set()
 
 
 def _freeze_imported_objects() -> None:
     """Exclude all objects that exist now, such as imported modules, from garbage collection.
 
+    Only the first call in one of Spark's worker processes has an effect.
+
     Spark's workers run the garbage collector after every task, and the collector traverses all imported
     modules. For a small task, this takes ten times the CPU time of the task.
     """
-    # The ids of the processes that have called gc.freeze(). gc.get_freeze_count() is not used, because it
-    # traverses the frozen objects.
-    if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
-        _frozen.add(os.getpid())
+    if "pyspark.worker" in sys.modules and os.getpid() not in _frozen_pids:
+        _frozen_pids.add(os.getpid())
         gc.collect()
         gc.freeze()
 
@@ -132,70 +139,72 @@ class _Fetches:
         self.partition = TopicPartition(range_.topic, range_.partition)
         self.name = f"{range_.topic}-{range_.partition}"
         self.options = options
-        self.worker = _worker(options)
+        self.worker = _connected_worker(options)
         self.isolation = options.text("isolation.level", "read_uncommitted")
-        self.most_bytes = options.number("max.partition.fetch.bytes", FETCH_BYTES)
+        self.max_bytes = options.number("max.partition.fetch.bytes", FETCH_BYTES)
 
     def start(self, position: int) -> Future[FetchedBytes]:
         """Start a fetch at `position` in the background.
 
-        The result has records or a final error code. If neither arrives in time, the future raises
-        RequestTimedOut.
+        The result has records or a final error code. The future raises RequestTimedOut if neither arrives in
+        time, and LogDeleted if the topic was deleted or re-created.
         """
-        return self.worker.fetcher.submit(self._fetch, position)
+        return self.worker.fetch_executor.submit(self._fetch, position)
 
     def _fetch(self, position: int) -> FetchedBytes:
         """Fetch until there are records or a final error, for at most kafkaConsumer.pollTimeoutMs."""
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
-        size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
-        most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
-        why = ""
+        record_bytes = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
+        remaining_bytes = int((self.range.end - position) * record_bytes * 1.1)
+        max_bytes = min(self.max_bytes, max(LEAST_FETCH_BYTES, remaining_bytes))
+        reason = ""  # Why an attempt returned neither records nor a final error.
         while (remaining_s := deadline - time.monotonic()) > 0:
             try:
-                answer = self._fetch_once(position, most, remaining_s)
-                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
-                    why := self._contradiction(position)
-                ):
-                    time.sleep(PAUSE_S)
-                    continue
+                response = self._fetch_once(position, max_bytes, remaining_s)
+                if response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    reason = self._out_of_range_contradiction(position)
+                    if reason:
+                        time.sleep(PAUSE_S)
+                        continue
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
                 # If little time was left, this attempt may have failed only for lack of time, so keep the
                 # reason of the earlier error.
-                if remaining_s > PAUSE_S or not why:
-                    why = str(e)
+                if remaining_s > PAUSE_S or not reason:
+                    reason = str(e)
                 time.sleep(PAUSE_S)
                 continue
-            if answer.records or (answer.error_code and not is_retriable(answer.error_code)):
-                return answer
-            why = "the broker sends no records"
-            if answer.error_code:
-                why = f"the broker answers with error {answer.error_code}"
+            if response.records or (response.error_code and not is_retriable(response.error_code)):
+                return response
+            reason = "the broker sends no records"
+            if response.error_code:
+                reason = f"the broker answers with error {response.error_code}"
                 time.sleep(PAUSE_S)
-        why = why or "the timeout is too short for a request"
-        detail = f"{self.name} at offset {position}, in a slice up to {self.range.end}: {why}"
+        reason = reason or "the timeout is too short for a request"
+        detail = f"{self.name} at offset {position}, in a slice up to {self.range.end}: {reason}"
         timeout_ms = self.options.poll_timeout_ms
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
-    def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
-        """Send one fetch and return its response.
+    def _fetch_once(self, position: int, max_bytes: int, timeout: float) -> FetchedBytes:
+        """Send one fetch and return its response. `timeout` is in seconds.
 
-        Raises LogDeleted if the topic has been re-created since the slice was planned.
+        Raises LogDeleted if the topic has been re-created since the slice was planned, and Retriable if the
+        leader does not know the topic id yet.
         """
         topic = self.range.topic
-        answer = self.worker.cluster.fetch(
+        response = self.worker.cluster.fetch(
             {self.partition: position},
             isolation=self.isolation,
             max_wait_ms=self.options.number("fetch.max.wait.ms", 500),
             min_bytes=self.options.number("fetch.min.bytes", 1),
-            max_bytes=min(most, self.options.number("fetch.max.bytes", most)),
-            partition_max_bytes=most,
+            max_bytes=min(max_bytes, self.options.number("fetch.max.bytes", max_bytes)),
+            partition_max_bytes=max_bytes,
             lent=True,
             timeout=timeout,
         ).get(self.partition)
-        if answer is not None and self.range.topic_id in (None, self._topic_id()):
-            return answer
+        if response is not None and self.range.topic_id in (None, self._topic_id()):
+            return response
         # Request the metadata again, because the cached metadata may be older than the plan.
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
@@ -205,14 +214,18 @@ class _Fetches:
             ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"the leader of {self.name} does not know the topic id yet"
         )
 
-    def _contradiction(self, position: int) -> str:
-        """Return why OFFSET_OUT_OF_RANGE is wrong for `position`, or "" if it is right."""
-        first = _log_edge(self.range, "earliest", self.options)
-        last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
-        contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
-        return contradiction if first <= position < last else ""
+    def _out_of_range_contradiction(self, position: int) -> str:
+        """Return why OFFSET_OUT_OF_RANGE is wrong for `position`, or "" if it is right.
+
+        The start and end of the log are requested from the broker.
+        """
+        start = _log_edge(self.range, "earliest", self.options)
+        end = _log_edge(self.range, "latest", self.options, "read_uncommitted")
+        contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {start} to {end}"
+        return contradiction if start <= position < end else ""
 
     def _topic_id(self) -> str | None:
+        """Return the topic's id in the cached metadata, or None if the metadata has no id."""
         id_ = self.worker.cluster.view.topic_id(self.range.topic)
         return None if id_ is None else str(id_)
 
@@ -263,7 +276,7 @@ def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
 
     The caller must pass a range that covered the whole log when it was planned.
     """
-    cluster = _worker(options).cluster
+    cluster = _connected_worker(options).cluster
     view = _retry_while_unreachable(
         lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options
     )
@@ -274,15 +287,17 @@ def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
     return replace(range_, topic_id=str(topic.id), start=start, end=start)
 
 
-def _log_edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
-    """Return the first offset ("earliest") or the end offset ("latest") of a range's log."""
-    cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
+def _log_edge(range_: Range, edge: str, options: Options, isolation: str | None = None) -> int:
+    """Request the first offset ("earliest") or the end offset ("latest") of a range's log.
+
+    The default of `isolation` is the query's isolation level.
+    """
+    cluster, partition = _connected_worker(options).cluster, TopicPartition(range_.topic, range_.partition)
     isolation = isolation or options.text("isolation.level", "read_uncommitted")
-    wants = {partition: which}
-    answer = _retry_while_unreachable(
-        lambda timeout: cluster.list_offsets(wants, isolation=isolation, timeout=timeout), options
+    results = _retry_while_unreachable(
+        lambda timeout: cluster.list_offsets({partition: edge}, isolation=isolation, timeout=timeout), options
     )
-    return answer[partition].offset or 0
+    return results[partition].offset or 0
 
 
 def _retry_while_unreachable(request: Callable[[float], T], options: Options) -> T:
@@ -292,27 +307,31 @@ def _retry_while_unreachable(request: Callable[[float], T], options: Options) ->
 
 
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
-    """Yield the record batches that contain the records of a slice, in order."""
+    """Yield the record batches that contain the records of a slice, in order.
+
+    The next fetch starts before a chunk is yielded. Lost records are reported, and end the chunks if the log
+    was deleted.
+    """
     if range_.size <= 0:
         return
     fetches = _Fetches(range_, options)
     position = range_.start
-    under_way = fetches.start(position)
+    pending_fetch = fetches.start(position)
     while position < range_.end:
         try:
-            chunk = under_way.result()
+            response = pending_fetch.result()
         except LogDeleted as e:
             report_losses([str(e)], options)
             return
-        if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position = _resume_position(fetches, position)
             if position < range_.end:
-                under_way = fetches.start(position)
+                pending_fetch = fetches.start(position)
             continue
-        if chunk.error_code:
-            raise broker_error(chunk.error_code, "Fetch", f"{fetches.name} at offset {position}")
-        records, reached = batches_before(chunk.records, range_.end)
-        if reached is None or reached <= position:
+        if response.error_code:
+            raise broker_error(response.error_code, "Fetch", f"{fetches.name} at offset {position}")
+        records, next_position = batches_before(response.records, range_.end)
+        if next_position is None or next_position <= position:
             raise RecordError(
                 "FetchResponse",
                 -1,
@@ -320,26 +339,28 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
                 0,
                 f"the response has no records for {fetches.name} at {position}",
             )
-        fetches.worker.record_bytes[fetches.partition] = len(records) / (reached - position)
-        if reached < range_.end:
-            under_way = fetches.start(reached)
+        fetches.worker.record_bytes[fetches.partition] = len(records) / (next_position - position)
+        if next_position < range_.end:
+            pending_fetch = fetches.start(next_position)
         if records:
-            yield _Chunk(records, chunk.aborted, position)
-        position = reached
+            yield _Chunk(records, response.aborted, position)
+        position = next_position
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
     """Return the offset at which to continue after the log no longer contains `position`.
 
-    Any lost records are reported first. The offset is at most the end of the slice.
+    Any lost records are reported first. The offset is at most the end of the slice. If the slice begins at
+    the start of the log, records that were deleted before its first fetch are not lost.
     """
     range_ = fetches.range
-    first = _log_edge(range_, "earliest", fetches.options)
-    if first <= position:
+    log_start = _log_edge(range_, "earliest", fetches.options)
+    if log_start <= position:
         loss = f"the log of {fetches.name} ends before {position}, which was not read yet"
         report_losses([loss], fetches.options)
         return range_.end
-    if not (range_.open_start and position == range_.start):
-        loss = f"the log of {fetches.name} begins at {first}, after {position}, which was not read yet"
+    begins_at_log_start = range_.open_start and position == range_.start
+    if not begins_at_log_start:
+        loss = f"the log of {fetches.name} begins at {log_start}, after {position}, which was not read yet"
         report_losses([loss], fetches.options)
-    return min(first, range_.end)
+    return min(log_start, range_.end)

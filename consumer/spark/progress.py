@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The maximum number of partitions that a log line names.
-_NAMED = 4
+_MAX_NAMED_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,19 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     if progress is None:
         return result
     for source in progress["sources"]:
-        begin, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
+        begin, end, latest = (
+            _parse_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset")
+        )
         if end is None or latest is None:
             continue
         previous: Positions = {} if begin is None else begin.positions
+        # `began` contains the first offsets of the partitions that are new in this batch.
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
         # Spark omits JSON fields whose values are not finite numbers.
-        speed = float(source.get("processedRowsPerSecond") or 0)
-        result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
+        rows_per_second = float(source.get("processedRowsPerSecond") or 0)
+        result.append(
+            Behind(int(source["numInputRows"]), start, end.positions, latest.positions, rows_per_second)
+        )
     return result
 
 
@@ -117,7 +122,7 @@ def log_batches(spark: SparkSession) -> None:
     """Log one line, from `describe_batch`, for each batch of every query of this session."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    class Batches(StreamingQueryListener):
+    class BatchLogger(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:
             pass
 
@@ -130,7 +135,7 @@ def log_batches(spark: SparkSession) -> None:
         def onQueryTerminated(self, event: Any) -> None:
             pass
 
-    spark.streams.addListener(Batches())
+    spark.streams.addListener(BatchLogger())
 
 
 def describe_batch(progress: Mapping[str, Any]) -> str:
@@ -146,12 +151,13 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 
     The partitions are sorted by topic and number.
     """
-    largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
-    remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
+    largest = sorted(counts, key=lambda p: (-counts[p], p))[:_MAX_NAMED_PARTITIONS]
+    unnamed = len(counts) - len(largest)
+    remainder = [f"{unnamed} more"] if unnamed else []
     return ", ".join([*map(describe, sorted(largest)), *remainder])
 
 
-def _offsets(text: object) -> Offsets | None:
+def _parse_offsets(text: object) -> Offsets | None:
     """Parse an offset in a query's progress. Return None if it is not an offset of this source.
 
     `text` is JSON, or the object that was parsed from it.

@@ -50,15 +50,17 @@ class KprotoReader(DataSourceReader):
         """Return the slices that the batch reads. Raises UnknownTopic, ConfigError or DataLoss."""
         plan = Plan(self.loaded, wall())
         with kafka_option_names_in_errors():
-            logs = OffsetReader(self.options)
+            offset_reader = OffsetReader(self.options)
             try:
-                view = logs.view()
-                starts = logs.resolve(self.options.starting or LogEdge("earliest"), "starting", view.ends)
-                ends = logs.resolve(self.options.ending or LogEdge("latest"), "ending", view.ends)
-                log_starts = logs.starts(view.ends)
+                view = offset_reader.view()
+                starts = offset_reader.resolve(
+                    self.options.starting or LogEdge("earliest"), "starting", view.ends
+                )
+                ends = offset_reader.resolve(self.options.ending or LogEdge("latest"), "ending", view.ends)
+                log_starts = offset_reader.starts(view.ends)
             finally:
-                logs.close()
-            whole, losses = batch_ranges(
+                offset_reader.close()
+            ranges, losses = batch_ranges(
                 starts.positions,
                 ends.positions,
                 log_starts,
@@ -73,7 +75,7 @@ class KprotoReader(DataSourceReader):
         max_records = self.options.max_records_per_partition
         return [
             Slice(range_, plan)
-            for range_ in split(whole, least=self.options.min_partitions, most_records=max_records)
+            for range_ in split(ranges, least=self.options.min_partitions, most_records=max_records)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:

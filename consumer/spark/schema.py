@@ -44,7 +44,7 @@ COLUMNS: dict[str, DataType] = {
 }
 # The lower-case names of the columns that are never null.
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
-_NULLS = "records of other producers may have null in it; remove NOT NULL"
+_NOT_NULL_REASON = "records of other producers may have null in it; remove NOT NULL"
 
 
 def full_schema(options: Options) -> StructType:
@@ -52,7 +52,7 @@ def full_schema(options: Options) -> StructType:
 
     The column `headers` exists if includeHeaders is true, and ``_error`` if bad values become null.
     """
-    fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
+    fields = [StructField(name, data_type) for name, data_type in COLUMNS.items()]
     if options.include_headers:
         fields.append(StructField("headers", HEADERS))
     if any(column_format.on_error == "null" for column_format in options.formats):
@@ -66,8 +66,10 @@ def ddl(options: Options) -> str:
         column_format.column: module_of(column_format).column_type(column_format)
         for column_format in options.formats
     }
-    kinds = ((field.name, field.dataType.simpleString()) for field in full_schema(options).fields)
-    return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
+    return ", ".join(
+        f"{field.name} {decoded.get(field.name, field.dataType.simpleString())}"
+        for field in full_schema(options).fields
+    )
 
 
 def checked(schema: StructType, options: Options) -> StructType:
@@ -75,9 +77,7 @@ def checked(schema: StructType, options: Options) -> StructType:
 
     Raises ConfigError otherwise.
     """
-    allowed = {field.name.lower(): field.dataType for field in full_schema(options).fields}
-    decoded = {column_format.column for column_format in options.formats}
-    in_json = {column_format.column for column_format in options.formats if column_format.format == "json"}
+    formats = {column_format.column: column_format.format for column_format in options.formats}
     if not schema.fields:
         # A schema without columns is rejected: Arrow cannot represent rows without columns, so the result
         # would have no rows.
@@ -85,60 +85,71 @@ def checked(schema: StructType, options: Options) -> StructType:
         raise ConfigError("schema", "", f"name at least one column; allowed: {names}")
     names_seen: dict[str, str] = {}
     for field in schema.fields:
-        if field.name.lower() in names_seen:
-            duplicates = f"{names_seen[field.name.lower()]}, {field.name}"
+        column = field.name.lower()
+        if column in names_seen:
+            duplicates = f"{names_seen[column]}, {field.name}"
             raise ConfigError("schema", duplicates, "they name the same column; remove one")
-        names_seen[field.name.lower()] = field.name
-        if not field.nullable and field.name.lower() not in NEVER_NULL:
-            raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
-        if field.name.lower() in decoded:
-            _check_decodable(f"{field.name.lower()}.schema", field.dataType, "")
-            if field.name.lower() in in_json:
-                _check_in_json(f"{field.name.lower()}.schema", field.dataType, "")
-            continue  # The decoder checks the type of this column.
-        kind = allowed.get(field.name.lower())
-        if kind is None:
-            hint = " without includeHeaders" if field.name.lower() == "headers" else ""
-            names = ", ".join(full_schema(options).fieldNames())
-            raise ConfigError("schema", field.name, f"the column does not exist{hint}; allowed: {names}")
-        if kind.simpleString() != field.dataType.simpleString():
-            column = f"{field.name} {field.dataType.simpleString()}"
-            raise ConfigError("schema", column, f"its type is {kind.simpleString()}; cast it after load()")
-        if field.dataType != kind:
-            raise ConfigError("schema", f"NOT NULL in {field.name}", _NULLS)
+        names_seen[column] = field.name
+        if not field.nullable and column not in NEVER_NULL:
+            raise ConfigError("schema", f"{field.name} NOT NULL", _NOT_NULL_REASON)
+        if column not in formats:
+            _check_plain_column(field, options)
+            continue
+        # The decoder checks the rest of the type of a column with a format.
+        _check_decodable(f"{column}.schema", field.dataType, "")
+        if formats[column] == "json":
+            _check_json_type(f"{column}.schema", field.dataType, "")
     return schema
 
 
-def _check_decodable(option: str, data_type: DataType, place: str) -> None:
-    """Raise ConfigError for types that Spark accepts in DDL but rejects in a task."""
+def _check_plain_column(field: StructField, options: Options) -> None:
+    """Raise ConfigError unless a column without a format is in `full_schema`, with the same type."""
+    allowed = {allowed_field.name.lower(): allowed_field.dataType for allowed_field in full_schema(options)}
+    data_type = allowed.get(field.name.lower())
+    if data_type is None:
+        hint = " without includeHeaders" if field.name.lower() == "headers" else ""
+        names = ", ".join(full_schema(options).fieldNames())
+        raise ConfigError("schema", field.name, f"the column does not exist{hint}; allowed: {names}")
+    if data_type.simpleString() != field.dataType.simpleString():
+        column = f"{field.name} {field.dataType.simpleString()}"
+        raise ConfigError("schema", column, f"its type is {data_type.simpleString()}; cast it after load()")
+    if field.dataType != data_type:
+        raise ConfigError("schema", f"NOT NULL in {field.name}", _NOT_NULL_REASON)
+
+
+def _check_decodable(option: str, data_type: DataType, path: str) -> None:
+    """Raise ConfigError for types that Spark accepts in DDL but rejects in a task.
+
+    `path` names the nested field that has the type, such as ``address.street``, and is "" for the column.
+    """
     if isinstance(data_type, (CharType, VarcharType)):
-        column = f"{place} {data_type.simpleString()}".strip()
+        column = f"{path} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, "use STRING; decoded values may have any length")
     if isinstance(data_type, TimeType) and data_type.precision != TIME_PRECISION:
-        column = f"{place} {data_type.simpleString()}".strip()
+        column = f"{path} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, f"allowed: TIME({TIME_PRECISION}), which is Avro's time-micros")
     if isinstance(data_type, ArrayType):
-        _check_decodable(option, data_type.elementType, f"{place}.element".strip("."))
+        _check_decodable(option, data_type.elementType, f"{path}.element".strip("."))
     elif isinstance(data_type, MapType):
-        _check_decodable(option, data_type.valueType, f"{place}.value".strip("."))
+        _check_decodable(option, data_type.valueType, f"{path}.value".strip("."))
     elif isinstance(data_type, StructType):
         names = data_type.fieldNames()
         for field in data_type.fields:
-            inner = f"{place}.{field.name}".strip(".")
+            inner = f"{path}.{field.name}".strip(".")
             if names.count(field.name) > 1:
                 raise ConfigError(option, inner, "the field appears twice; remove one")
             _check_decodable(option, field.dataType, inner)
 
 
-def _check_in_json(option: str, data_type: DataType, place: str) -> None:
-    """Raise ConfigError for types that JSON values cannot have."""
+def _check_json_type(option: str, data_type: DataType, path: str) -> None:
+    """Raise ConfigError for types that JSON values cannot have. `path` is as in `_check_decodable`."""
     if isinstance(data_type, ArrayType):
-        _check_in_json(option, data_type.elementType, f"{place}.element".strip("."))
+        _check_json_type(option, data_type.elementType, f"{path}.element".strip("."))
     elif isinstance(data_type, MapType):
-        _check_in_json(option, data_type.valueType, f"{place}.value".strip("."))
+        _check_json_type(option, data_type.valueType, f"{path}.value".strip("."))
     elif isinstance(data_type, StructType):
         for field in data_type.fields:
-            _check_in_json(option, field.dataType, f"{place}.{field.name}".strip("."))
+            _check_json_type(option, field.dataType, f"{path}.{field.name}".strip("."))
     elif isinstance(data_type, (TimeType, AnsiIntervalType, NullType, VariantType)):
-        column = f"{place} {data_type.simpleString()}".strip()
+        column = f"{path} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, "JSON has no such type; use STRING, and cast it")

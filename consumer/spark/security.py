@@ -31,7 +31,7 @@ from .worker_output import hide_traceback
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 # The Java option, without ``kafka.``, that corresponds to each option of the client.
-_JAVA: Final[Mapping[str, str]] = {
+_JAVA_OPTIONS: Final[Mapping[str, str]] = {
     "ssl_cafile": "ssl.truststore.location",
     "ssl_certfile": "ssl.keystore.location",
     "ssl_keyfile": "ssl.keystore.key",
@@ -56,12 +56,16 @@ def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> C
 
 def with_kafka_names(text: str, names: Iterable[str]) -> str:
     """Replace the client's option names in `text`, such as `max_request_size`, with Kafka's names."""
-    words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
-    return words.sub(lambda match: _kafka_name(match[1]), text)
+    # Names without an underscore are ordinary words in a text. Longer names are matched first, because one
+    # name may be a part of another one.
+    replaced = sorted((name for name in names if "_" in name), key=len, reverse=True)
+    option_names = re.compile(rf"\b({'|'.join(replaced)})\b")
+    return option_names.sub(lambda match: _kafka_name(match[1]), text)
 
 
 def _kafka_name(name: str) -> str:
-    return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
+    """Return the query's option for the client's option `name`: ``kafka.`` and the Java option."""
+    return f"kafka.{_JAVA_OPTIONS.get(name, name.replace('_', '.'))}"
 
 
 # Phrase in the client's error messages that names a Python option -> the phrase with the corresponding Java
@@ -87,13 +91,13 @@ def kafka_option_names_in_errors() -> Generator[None]:
         hide_traceback()
         reworded: KprotoError
         if isinstance(error, AuthenticationFailed):
-            reworded = AuthenticationFailed(error.address, _reword(error.detail))
+            reworded = AuthenticationFailed(error.address, _reword_text(error.detail))
         elif isinstance(error, ConnectionFailed):
-            reasons = {address: _reword(reason) for address, reason in error.reasons.items()}
-            reworded = ConnectionFailed(error.address, _reword(error.detail), reasons)
+            reasons = {address: _reword_text(reason) for address, reason in error.reasons.items()}
+            reworded = ConnectionFailed(error.address, _reword_text(error.detail), reasons)
         else:
-            reasons = {address: _reword(reason) for address, reason in error.reasons.items()}
-            reworded = RequestTimedOut(error.request, error.timeout_ms, _reword(error.detail), reasons)
+            reasons = {address: _reword_text(reason) for address, reason in error.reasons.items()}
+            reworded = RequestTimedOut(error.request, error.timeout_ms, _reword_text(error.detail), reasons)
         for note in getattr(error, "__notes__", ()):
             reworded.add_note(note)
         raise reworded from None
@@ -102,9 +106,10 @@ def kafka_option_names_in_errors() -> Generator[None]:
         raise
 
 
-def _reword(text: str) -> str:
-    for ours, theirs in _PHRASES.items():
-        text = text.replace(ours, theirs)
+def _reword_text(text: str) -> str:
+    """Replace the client's phrases and security options in `text` with those of the query."""
+    for python_phrase, java_phrase in _PHRASES.items():
+        text = text.replace(python_phrase, java_phrase)
     return with_kafka_names(text, SecurityConfig.__annotations__)
 
 

@@ -116,22 +116,22 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
         pattern = text(name, value)
         matcher(pattern)
         return Pattern(pattern)
-    return Assigned(_assigned(name, value))
+    return Assigned(_parse_assign(name, value))
 
 
-def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
+def _parse_assign(name: str, value: str) -> tuple[TopicPartition, ...]:
     """Parse the option ``assign``: the partitions of each topic."""
-    shape = '{"flights": [0, 1]}'
+    example = '{"flights": [0, 1]}'
     result: set[TopicPartition] = set()
-    for topic, partitions in json_object(name, value, shape).items():
+    for topic, partitions in json_object(name, value, example).items():
         if not isinstance(partitions, list):
-            raise ConfigError(name, value, f"allowed: JSON such as {shape}")
+            raise ConfigError(name, value, f"allowed: JSON such as {example}")
         for partition in cast("list[object]", partitions):
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}")
+                raise ConfigError(name, value, f"allowed: JSON such as {example}")
             result.add(TopicPartition(topic, partition))
     if not result:
-        raise ConfigError(name, value, f"name at least one partition, such as {shape}")
+        raise ConfigError(name, value, f"name at least one partition, such as {example}")
     return tuple(sorted(result))
 
 
@@ -161,28 +161,28 @@ def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -
     if (name := f"{end}Timestamp") in options:
         bounds.append(GlobalTimestamp(parse_timestamp_ms(name, options[name])))
     if (name := f"{end}OffsetsByTimestamp") in options:
-        times = _each_partition(name, options[name], '{"flights": {"0": 1700000000000}}')
+        times = _parse_numbers_by_partition(name, options[name], '{"flights": {"0": 1700000000000}}')
         for time in times.values():
             parse_timestamp_ms(name, str(time))
         bounds.append(SpecificTimestamps(times))
     if (name := f"{end}Offsets") in options:
-        bounds.append(_offsets(name, options[name]))
+        bounds.append(_parse_offsets(name, options[name]))
     return bounds[0] if bounds else None
 
 
-def _offsets(name: str, value: str) -> Bound:
+def _parse_offsets(name: str, value: str) -> Bound:
     """Parse ``startingOffsets`` or ``endingOffsets``: "earliest", "latest", or JSON."""
-    edge = value.strip().lower()
-    if edge in ("earliest", "latest"):
-        return LogEdge("earliest" if edge == "earliest" else "latest")
-    shape = '{"flights": {"0": 23, "1": -2}, "delays": "earliest"} (-2 is earliest, -1 latest)'
-    if not edge.startswith("{"):
-        raise ConfigError(name, value, f"allowed: earliest, latest, or JSON such as {shape}")
+    lower_value = value.strip().lower()
+    if lower_value in ("earliest", "latest"):
+        return LogEdge("earliest" if lower_value == "earliest" else "latest")
+    example = '{"flights": {"0": 23, "1": -2}, "delays": "earliest"} (-2 is earliest, -1 latest)'
+    if not lower_value.startswith("{"):
+        raise ConfigError(name, value, f"allowed: earliest, latest, or JSON such as {example}")
     offsets: dict[TopicPartition, int | Edge] = {}
     topics: dict[str, Edge] = {}
-    for partition, number in _each_partition(name, value, shape, topics).items():
+    for partition, number in _parse_numbers_by_partition(name, value, example, topics).items():
         if number < -2:
-            raise ConfigError(name, value, f"{number} is not an offset; allowed: JSON such as {shape}")
+            raise ConfigError(name, value, f"{number} is not an offset; allowed: JSON such as {example}")
         offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
     return SpecificOffsets(offsets, topics)
 
@@ -197,7 +197,7 @@ def check_bound_order(starting: Bound | None, ending: Bound | None) -> None:
     if isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
         option, starts, ends = "startingOffsetsByTimestamp", starting.timestamps_ms, ending.timestamps_ms
     elif isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
-        option, starts, ends = "startingOffsets", _numbers(starting), _numbers(ending)
+        option, starts, ends = "startingOffsets", _numeric_offsets(starting), _numeric_offsets(ending)
     else:
         return
     for partition, start in sorted(starts.items()):
@@ -206,12 +206,17 @@ def check_bound_order(starting: Bound | None, ending: Bound | None) -> None:
             raise ConfigError(option, position, f"it must not be after the end, {end}")
 
 
-def _numbers(bound: SpecificOffsets) -> dict[TopicPartition, int]:
+def _numeric_offsets(bound: SpecificOffsets) -> dict[TopicPartition, int]:
+    """Return the bounds of `bound` that are offsets, without "earliest" and "latest"."""
     return {p: offset for p, offset in bound.offsets.items() if isinstance(offset, int)}
 
 
 def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
-    """Raise ConfigError if a batch would start at the end of a log, or end at the start of a log."""
+    """Raise ConfigError if a batch would start at the end of a log, or end at the start of a log.
+
+    `name` is the option of `bound`, `edge` is the edge that it must not contain, and `number` stands for
+    `edge` in JSON: -2 for "earliest", -1 for "latest".
+    """
     if isinstance(bound, SpecificOffsets):
         reason = f"a batch cannot {'start' if name.startswith('start') else 'end'} at {edge}"
         for topic, topic_edge in bound.topics.items():
@@ -226,10 +231,10 @@ def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) ->
 # ---- JSON with partitions
 
 
-def _each_partition(
-    name: str, value: str, shape: str, edges: dict[str, Edge] | None = None
+def _parse_numbers_by_partition(
+    name: str, value: str, example: str, edges: dict[str, Edge] | None = None
 ) -> dict[TopicPartition, int]:
-    """Parse JSON such as ``{"flights": {"0": 5}}``.
+    """Parse JSON such as ``{"flights": {"0": 5}}``. Errors show `example` as a valid value.
 
     A topic with one edge for all its partitions, such as ``{"flights": "earliest"}``, is added to `edges`.
 
@@ -237,7 +242,7 @@ def _each_partition(
     that offsets can be copied from a query's progress.
     """
     result: dict[TopicPartition, int] = {}
-    for topic, partitions in json_object(name, value, shape).items():
+    for topic, partitions in json_object(name, value, example).items():
         if topic.startswith("@"):
             continue
         if edges is not None and isinstance(partitions, str):
@@ -246,19 +251,19 @@ def _each_partition(
                 raise ConfigError(
                     name,
                     value,
-                    f"{partitions!r} is neither earliest nor latest; allowed: JSON such as {shape}",
+                    f"{partitions!r} is neither earliest nor latest; allowed: JSON such as {example}",
                 )
             edges[topic] = "earliest" if edge == "earliest" else "latest"
             continue
         if not isinstance(partitions, dict):
-            raise ConfigError(name, value, f"allowed: JSON such as {shape}")
+            raise ConfigError(name, value, f"allowed: JSON such as {example}")
         for partition, number in cast("dict[str, object]", partitions).items():
-            digits = partition.isascii() and partition.isdigit()
-            if not digits or isinstance(number, bool) or not isinstance(number, int):
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}")
+            is_partition_number = partition.isascii() and partition.isdigit()
+            if not is_partition_number or isinstance(number, bool) or not isinstance(number, int):
+                raise ConfigError(name, value, f"allowed: JSON such as {example}")
             topic_partition = TopicPartition(topic, int(partition))
             if topic_partition in result:
                 reason = f"partition {topic_partition.partition} of {topic} appears twice"
-                raise ConfigError(name, value, f"{reason}; allowed: JSON such as {shape}")
+                raise ConfigError(name, value, f"{reason}; allowed: JSON such as {example}")
             result[topic_partition] = number
     return result

@@ -388,7 +388,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
-    monkeypatch.setattr(partition_reader, "_frozen", set[int]())
+    monkeypatch.setattr(partition_reader, "_frozen_pids", set[int]())
     # A new Spark worker has no frozen objects, but tests/conftest.py has frozen some in this process.
     gc.unfreeze()
     yield
