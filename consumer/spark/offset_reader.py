@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import count
 from typing import Literal, NamedTuple, TypeVar
 
@@ -63,7 +63,7 @@ METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
-_RETRIES = "see fetchOffset.numRetries and fetchOffset.retryIntervalMs"
+_RETRY_HINT = "see fetchOffset.numRetries and fetchOffset.retryIntervalMs"
 
 # Java's default.api.timeout.ms.
 API_TIMEOUT_MS = 60_000
@@ -101,7 +101,7 @@ class OffsetReader:
         self.isolation = options.text("isolation.level", "read_uncommitted")
         self.partition_count = 0  # The number of partitions in the last metadata response.
         self._cluster: Admin | None = None
-        self._has_answered = False
+        self._has_responded = False  # Whether the cluster has responded to a request.
 
     @property
     def cluster(self) -> Admin:
@@ -131,12 +131,13 @@ class OffsetReader:
         missing, a warning is logged. Without `strict`, missing topics and partitions are omitted.
         """
         choice = self.options.choice
-        wanted: list[str] | None = None
+        topic_names: list[str] | None = None  # None requests all topics, for a pattern.
         if isinstance(choice, Topics):
-            wanted = list(choice.names)
+            topic_names = list(choice.names)
         elif isinstance(choice, Assigned):
-            wanted = list(dict.fromkeys(p.topic for p in choice.partitions))
-        topics = self._retry(lambda: self._topics(wanted, (wanted or ()) if expected is None else expected))
+            topic_names = list(dict.fromkeys(p.topic for p in choice.partitions))
+        expected_topics = (topic_names or ()) if expected is None else expected
+        topics = self._retry(lambda: self._existing_topics(topic_names, expected_topics))
         if isinstance(choice, Pattern):
             matches = matcher(choice.regex)
             topics = {name: view for name, view in topics.items() if not view.internal and matches(name)}
@@ -146,44 +147,42 @@ class OffsetReader:
         if isinstance(choice, Assigned):
             partitions &= set(choice.partitions)
         if strict:
-            needed = set(choice.partitions) if isinstance(choice, Assigned) else partitions
-            for name in wanted or ():
-                if name not in topics:
-                    detail = (
-                        f"topic {name!r} does not exist, or this client is not authorized to describe it; "
-                        "create it first: reading does not create topics"
-                    )
-                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
-            for topic, partition in sorted(needed - partitions):
-                detail = f"topic {topic!r} has no partition {partition}"
-                if not partitions:
-                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
-                log.warning(
-                    "assign: %s; the other partitions are read now, and this one as soon as it exists", detail
-                )
+            missing_topics = [name for name in topic_names or () if name not in topics]
+            assigned = set(choice.partitions) if isinstance(choice, Assigned) else set[TopicPartition]()
+            _report_missing(missing_topics, assigned - partitions, partitions_required=not partitions)
         names = {p.topic for p in partitions}
         ids = {name: str(view.id) for name, view in topics.items() if view.id is not None and name in names}
         return sorted(partitions), ids
 
-    def _topics(self, wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
-        """Return the existing topics among `wanted`, or all topics if `wanted` is None."""
+    def _existing_topics(
+        self, topic_names: list[str] | None, expected: Iterable[str]
+    ) -> dict[str, TopicView]:
+        """Return the existing topics among `topic_names`, or all topics if `topic_names` is None.
+
+        While a topic in `expected` is missing, the request is repeated, up to METADATA_TRIES requests in
+        total. Each request updates `partition_count`. If a broker returns another error than "unknown" for a
+        topic in `topic_names` or `expected`, this error is raised.
+        """
         expected, existing = set(expected), dict[str, TopicView]()
         for attempt in range(METADATA_TRIES):
             if attempt:
                 time.sleep(PAUSE_S)
-            view = self.cluster.metadata(wanted, timeout=self._timeout)
-            names = list(view.topics) if wanted is None else wanted
-            if wanted is None and (unlisted := expected.difference(names)):
+            view = self.cluster.metadata(topic_names, timeout=self._timeout)
+            names = list(view.topics) if topic_names is None else topic_names
+            if topic_names is None and (unlisted := expected.difference(names)):
                 # The response for all topics omits topics that the client is not authorized to describe. A
                 # request for the missing topics by name returns the authorization error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
             self.partition_count = sum(len(topic.partitions) for topic in topics.values())
-            existing = {name: t for name, t in topics.items() if not t.error_code and t.partitions}
+            existing = {
+                name: topic for name, topic in topics.items() if not topic.error_code and topic.partitions
+            }
             for name, topic in topics.items():
-                unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if topic.error_code and not unknown and (wanted is not None or name in expected):
+                is_unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                is_needed = topic_names is not None or name in expected
+                if topic.error_code and not is_unknown and is_needed:
                     raise broker_error(topic.error_code, "Metadata", f"topic {name!r}")
             if expected <= existing.keys():
                 break
@@ -222,11 +221,11 @@ class OffsetReader:
         self, partitions: Iterable[TopicPartition], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
         """Return the end of each log: the high watermark, or the last stable offset under read_committed."""
-        return self._offsets(dict.fromkeys(partitions, "latest"), isolation)
+        return self._edge_offsets(dict.fromkeys(partitions, "latest"), isolation)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each log."""
-        return self._offsets(dict.fromkeys(partitions, "earliest"))
+        return self._edge_offsets(dict.fromkeys(partitions, "earliest"))
 
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
         """Return the offsets to which `bound` refers. `ends` contains the current ends of the logs.
@@ -240,28 +239,32 @@ class OffsetReader:
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
         if isinstance(bound, SpecificOffsets):
-            each = bound.of(ends)
-            check_partitions(f"{end}Offsets", each, ends, bound.topics)
-            first = self.starts(p for p, offset in each.items() if offset == "earliest")
+            offsets = bound.of(ends)
+            check_partitions(f"{end}Offsets", offsets, ends, bound.topics)
+            log_starts = self.starts(p for p, offset in offsets.items() if offset == "earliest")
             positions = {
-                p: offset if isinstance(offset, int) else first[p] if offset == "earliest" else ends[p]
-                for p, offset in each.items()
+                p: offset if isinstance(offset, int) else log_starts[p] if offset == "earliest" else ends[p]
+                for p, offset in offsets.items()
             }
-            explicit = {p for p, offset in each.items() if isinstance(offset, int)}
+            explicit = {p for p, offset in offsets.items() if isinstance(offset, int)}
             return ResolvedBound(positions, positions.keys() - explicit, explicit)
         if isinstance(bound, GlobalTimestamp):
-            option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
+            option, timestamps = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
         else:
-            option, times = f"{end}OffsetsByTimestamp", dict(bound.timestamps_ms)
-            check_partitions(option, times, ends)
-        return self._since(option, times, ends, strict=end == "starting")
+            option, timestamps = f"{end}OffsetsByTimestamp", dict(bound.timestamps_ms)
+            check_partitions(option, timestamps, ends)
+        return self._resolve_timestamps(option, timestamps, ends, strict=end == "starting")
 
-    def _since(
-        self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
+    def _resolve_timestamps(
+        self, option: str, timestamps: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
     ) -> ResolvedBound:
-        """Return the first offset of each partition at or after the partition's timestamp in `times`."""
+        """Return the first offset of each partition at or after the partition's timestamp (ms).
+
+        A partition without such an offset has its log's end. With `strict`, for a starting bound, this raises
+        ConfigError unless startingOffsetsByTimestampStrategy is `latest`.
+        """
         offsets = self._retry(
-            lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
+            lambda: self.cluster.list_offsets(timestamps, isolation=self.isolation, timeout=self._timeout)
         )
         positions: dict[TopicPartition, int] = {}
         edges: set[TopicPartition] = set()
@@ -272,17 +275,20 @@ class OffsetReader:
                     f"{name} has no record at or after it; to start at the end of the log, set "
                     "startingOffsetsByTimestampStrategy=latest"
                 )
-                raise ConfigError(option, times[partition], reason)
+                raise ConfigError(option, timestamps[partition], reason)
             positions[partition] = ends[partition] if offset.offset is None else offset.offset
             if offset.offset is None and not strict:
                 edges.add(partition)
         return ResolvedBound(positions, edges)
 
     def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
-        """Return the offset at which a new query starts in each partition."""
-        starts, _, numbers = self.resolve(bound, "starting", view.ends)
-        if numbers:
-            explicit = {p: starts[p] for p in numbers}
+        """Return the offset at which a new query starts in each partition.
+
+        An explicit offset outside of its log is moved to the log's start or end, and reported as a loss.
+        """
+        starts, _, explicit_partitions = self.resolve(bound, "starting", view.ends)
+        if explicit_partitions:
+            explicit = {p: starts[p] for p in explicit_partitions}
             clamped, losses = clamp_starts("startingOffsets", explicit, self.starts(explicit), view.ends)
             report_losses(losses, self.options)
             starts.update(clamped)
@@ -292,6 +298,7 @@ class OffsetReader:
 
     @property
     def _timeout(self) -> float:
+        """The timeout of one call of the admin client in seconds."""
         return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
 
     @property
@@ -300,50 +307,74 @@ class OffsetReader:
 
         The limit applies while the cluster is unreachable.
         """
-        total, first = self._timeout, request_timeout_ms(self.options) / 1000
-        shorter = "default.api.timeout.ms" in self.options.client and total < first
-        if self._has_answered or shorter:
-            return total, "kafka.default.api.timeout.ms"
-        return first, "kafka.request.timeout.ms"
+        api_timeout, request_timeout = self._timeout, request_timeout_ms(self.options) / 1000
+        is_shorter = "default.api.timeout.ms" in self.options.client and api_timeout < request_timeout
+        if self._has_responded or is_shorter:
+            return api_timeout, "kafka.default.api.timeout.ms"
+        return request_timeout, "kafka.request.timeout.ms"
 
-    def _offsets(
-        self, wants: Mapping[TopicPartition, str], isolation: str | None = None
+    def _edge_offsets(
+        self, edges: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each log: `wants` maps partitions to "earliest" or "latest"."""
+        """Return the start or end offset of each log: `edges` maps partitions to "earliest" or "latest"."""
         return {
             p: offset.offset or 0
-            for p, offset in self._list_offsets(wants, isolation or self.isolation).items()
+            for p, offset in self._list_offsets(edges, isolation or self.isolation).items()
         }
 
     def _list_offsets(
-        self, wants: Mapping[TopicPartition, str], isolation: str
+        self, edges: Mapping[TopicPartition, str], isolation: str
     ) -> dict[TopicPartition, OffsetAt]:
         """Return the start or end offset of each log, with its leader epoch.
 
-        `wants` maps a partition to "earliest" or "latest".
+        `edges` maps a partition to "earliest" or "latest".
         """
-        if not wants:
+        if not edges:
             return {}
         return self._retry(
-            lambda: self.cluster.list_offsets(wants, isolation=isolation, timeout=self._timeout)
+            lambda: self.cluster.list_offsets(edges, isolation=isolation, timeout=self._timeout)
         )
 
     def _retry(self, request: Callable[[], T]) -> T:
-        """Return the result of `request`, which is retried at most `fetchOffset.numRetries` times."""
+        """Return the result of `request`, which is retried at most `fetchOffset.numRetries` times.
+
+        While the cluster is unreachable, each of these attempts itself retries the connection.
+        """
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
                 result = retry_while_unreachable(request, timeout, option)
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
-                    error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
+                    error.add_note(
+                        f"It was retried {self.options.fetch_offset_retries} times; {_RETRY_HINT}."
+                    )
                     # Remove the traceback, because kproto's stack frames do not help the user.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
-                self._has_answered = True
+                self._has_responded = True
                 return result
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _report_missing(
+    topics: Sequence[str], partitions: Iterable[TopicPartition], *, partitions_required: bool
+) -> None:
+    """Raise UnknownTopic if a topic is missing. Log the missing partitions, or raise it for the first one."""
+    if topics:
+        detail = (
+            f"topic {topics[0]!r} does not exist, or this client is not authorized to describe it; "
+            "create it first: reading does not create topics"
+        )
+        raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
+    for topic, partition in sorted(partitions):
+        detail = f"topic {topic!r} has no partition {partition}"
+        if partitions_required:
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
+        log.warning(
+            "assign: %s; the other partitions are read now, and this one as soon as it exists", detail
+        )
 
 
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
@@ -352,15 +383,15 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
     `option` is the name of the option that sets `seconds`. Raises ConnectionFailed if the cluster is still
     unreachable after this time.
     """
-    end, pause = time.monotonic() + seconds, PAUSE_S
-    for tries in count():
+    deadline, pause = time.monotonic() + seconds, PAUSE_S
+    for attempt in count():
         try:
             return request()
         except ConnectionFailed as error:
-            if time.monotonic() + pause >= end:
+            if time.monotonic() + pause >= deadline:
                 error.add_note(f"It was tried for {seconds:g} s; see {option}.")
                 raise error.with_traceback(None) from None
-            if tries == 0:
+            if attempt == 0:
                 log.warning("the cluster is unreachable, retrying for %d s: %s", seconds, error)
         time.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -370,12 +401,12 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
 def connect(options: Options) -> Admin:
     """Return a client of the cluster that the options name. The client connects at its first request."""
     timeout_ms = request_timeout_ms(options)
-    most_bytes = options.number("max.partition.fetch.bytes", 0) + RESPONSE_OVERHEAD_BYTES
+    max_response_bytes = options.number("max.partition.fetch.bytes", 0) + RESPONSE_OVERHEAD_BYTES
     return Admin(
         options.bootstrap_servers,
         client_id=options.text("client.id", "kproto-spark"),
         request_timeout_ms=timeout_ms,
-        receive_message_max_bytes=min(max(RECEIVE_MESSAGE_MAX_BYTES, most_bytes), 2**31 - 1),
+        receive_message_max_bytes=min(max(RECEIVE_MESSAGE_MAX_BYTES, max_response_bytes), 2**31 - 1),
         timeout=timeout_ms / 1000,
         enable_metrics_push=bool(options.number("enable.metrics.push", True)),
         **options.access.options,

@@ -62,9 +62,10 @@ from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 
-_BEGUN, _NEW = "@", "@new"
-_NOTE = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
-_EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
+# The JSON keys of an offset without partitions: of a query that has begun, and of a new query.
+_BEGUN_KEY, _NEW_KEY = "@", "@new"
+_TOPIC_KEY = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
+_EPOCHS_KEY = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
@@ -110,34 +111,34 @@ class Offsets:
     def from_json(cls, json: object) -> Offsets:
         """Read an offset from a checkpoint. Raises ConfigError if it is not an offset of this source."""
         if not isinstance(json, Mapping):
-            raise _broken(json)
+            raise _invalid_offsets(json)
         json_object = cast("Mapping[str, object]", json)
         ids = dict(cast("Mapping[str, str]", json_object.get("@ids", {})))
-        began = _flat(cast("Mapping[str, object]", json_object.get("@began", {})))
+        began = _parse_positions(cast("Mapping[str, object]", json_object.get("@began", {})))
         epochs: dict[TopicPartition, int] = {}
         for key in json_object:
-            if (match := _NOTE.fullmatch(key)) is not None:
+            if (match := _TOPIC_KEY.fullmatch(key)) is not None:
                 topic, topic_id, starts = match.groups()
                 if topic_id:
                     ids[topic] = topic_id
-                began.update(_numbered(topic, starts))
-            elif (match := _EPOCHS.fullmatch(key)) is not None:
-                epochs.update(_numbered(*match.groups()))
+                began.update(_parse_pairs(topic, starts))
+            elif (match := _EPOCHS_KEY.fullmatch(key)) is not None:
+                epochs.update(_parse_pairs(*match.groups()))
         topics = {name: partitions for name, partitions in json_object.items() if not name.startswith("@")}
-        positions = _flat(topics)
-        return cls(positions, ids, began, epochs, begun=not positions and _NEW not in json_object)
+        positions = _parse_positions(topics)
+        return cls(positions, ids, began, epochs, begun=not positions and _NEW_KEY not in json_object)
 
     def to_json(self) -> dict[str, object]:
         """Return a JSON object. Its text is the same whenever the offsets are the same."""
-        began, epochs = _texts(self.began), _texts(self.epochs)
-        json: dict[str, object] = {} if self.positions else {_NEW if self.new else _BEGUN: {}}
+        began, epochs = _pair_texts(self.began), _pair_texts(self.epochs)
+        json: dict[str, object] = {} if self.positions else {_NEW_KEY if self.new else _BEGUN_KEY: {}}
         for topic in sorted({*began, *self.ids}):
             topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
             json[f"@{topic}{topic_id}{starts}"] = {}
         # The epochs have separate keys, so that releases that do not know epochs ignore them.
         json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
-        json.update(_nested(self.positions))
+        json.update(_nest_positions(self.positions))
         return json
 
 
@@ -246,7 +247,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the leader epoch in `start` of each log whose leader epoch in `view` is higher."""
+    """Return the leader epoch in `start` of each log, not re-created, that has a higher epoch in `view`."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -278,21 +279,21 @@ def advance(
             for p, end in ends.items()
             if p in ceiling.ends and (p.topic in unchanged_topics or p.topic not in ceiling.ids)
         }
-    begins: dict[TopicPartition, int] = {}
+    batch_starts: dict[TopicPartition, int] = {}
     for partition in view.ends:
         if partition in starts:
-            begins[partition] = starts[partition]
+            batch_starts[partition] = starts[partition]
         elif partition in start.positions:
-            begins[partition] = start.positions[partition]
-    backlog = {p: ends[p] - position for p, position in begins.items() if ends.get(p, 0) > position}
+            batch_starts[partition] = start.positions[partition]
+    backlog = {p: ends[p] - position for p, position in batch_starts.items() if ends.get(p, 0) > position}
     shares = backlog if limit is None else share(limit, backlog)
 
-    restarted = any(p in starts for p in start.positions)
-    is_removed = any(p not in begins for p in start.positions)
-    if not (shares or restarted or is_removed or start.new):
+    has_restarted_logs = any(p in starts for p in start.positions)
+    has_removed_partitions = any(p not in batch_starts for p in start.positions)
+    if not (shares or has_restarted_logs or has_removed_partitions or start.new):
         return start
-    positions = {p: position + shares.get(p, 0) for p, position in begins.items()}
-    began = {p: position for p, position in begins.items() if p in starts}
+    positions = {p: position + shares.get(p, 0) for p, position in batch_starts.items()}
+    began = {p: position for p, position in batch_starts.items() if p in starts}
     topics = {p.topic for p in positions}
     ids = {name: topic_id for name, topic_id in view.ids.items() if name in topics}
     epochs = {p: epoch for p, epoch in view.epochs.items() if p in positions}
@@ -321,14 +322,14 @@ def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
     can therefore exceed `limit`. Spark's own source computes the same shares.
     """
     total = sum(backlog.values())
-    return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
+    return {p: min(count, max(1, int(limit * (count / total)))) for p, count in backlog.items()}
 
 
 def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
     """Return whether minOffsetsPerTrigger and maxTriggerDelay delay a batch of `waiting` offsets.
 
-    `since_last_ms` is the time since the last batch of this run. It is None before the first batch, which is
-    never delayed.
+    `least` and `longest_ms` are the values of the two options. `since_last_ms` is the time since the last
+    batch of this run. It is None before the first batch, which is never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
 
@@ -345,12 +346,11 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
         begin = end.began.get(partition, start.positions.get(partition))
         if begin is None:
             name = f"{partition.topic}-{partition.partition}"
-            raise ConfigError(
-                "checkpointLocation",
-                name,
+            reason = (
                 "the start in the checkpoint lacks this partition: the checkpoint was edited, or its last "
-                'batch was planned by format("kafka"), which must finish that batch',
+                'batch was planned by format("kafka"), which must finish that batch'
             )
+            raise ConfigError("checkpointLocation", name, reason)
         if begin < stop:
             result.append(
                 Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic))
@@ -367,17 +367,19 @@ def split(
     have fewer than `least` pieces.
     """
     ranges = [r for r in ranges if r.size > 0 or r.open_end]
-    parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
-    missing = (least or 0) - sum(parts)
-    longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(ranges, parts, strict=True)) if n < r.size]
+    # The number of pieces of each range: its size divided by `most_records`, rounded up.
+    counts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
+    missing = (least or 0) - sum(counts)
+    # A heap of the ranges that can be split further: (negative size of a piece, index of the range).
+    longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(ranges, counts, strict=True)) if n < r.size]
     heapq.heapify(longest)
     while missing > 0 and longest:
         _, i = heapq.heappop(longest)
-        parts[i] += 1
+        counts[i] += 1
         missing -= 1
-        if parts[i] < ranges[i].size:
-            heapq.heappush(longest, (-ranges[i].size / parts[i], i))
-    return [piece for r, n in zip(ranges, parts, strict=True) for piece in _pieces(r, n)]
+        if counts[i] < ranges[i].size:
+            heapq.heappush(longest, (-ranges[i].size / counts[i], i))
+    return [piece for r, n in zip(ranges, counts, strict=True) for piece in _split_evenly(r, n)]
 
 
 def check_partitions(
@@ -393,18 +395,13 @@ def check_partitions(
     """
     named_set, assigned_set = set(named), set(assigned)
     unread_topics = set(topics) - {p.topic for p in assigned_set}
+    assigned_names = _partition_names(assigned_set)
     if unread_topics:
-        raise ConfigError(
-            option,
-            ", ".join(sorted(unread_topics)),
-            f"the query reads only {_names(assigned_set)}",
-        )
+        reason = f"the query reads only {assigned_names}"
+        raise ConfigError(option, ", ".join(sorted(unread_topics)), reason)
     if named_set != assigned_set:
-        raise ConfigError(
-            option,
-            _names(named_set),
-            f"it must name exactly the partitions that are read: {_names(assigned_set)}",
-        )
+        reason = f"it must name exactly the partitions that are read: {assigned_names}"
+        raise ConfigError(option, _partition_names(named_set), reason)
 
 
 def clamp_starts(
@@ -413,7 +410,8 @@ def clamp_starts(
     """Move each start that is outside of its log to the log's start or end, and describe it as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
-        log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
+        partition = TopicPartition(topic, partition_number)
+        log_start, log_end = log_starts[partition], log_ends[partition]
         if not log_start <= start <= log_end:
             losses.append(
                 f"{option} says {start} for {topic}-{partition_number}, "
@@ -465,23 +463,23 @@ def batch_ranges(
     return [r for r in result if r.size > 0 or r.open_end], losses
 
 
-def _pieces(whole: Range, parts: int) -> list[Range]:
+def _split_evenly(whole: Range, count: int) -> list[Range]:
     """Split a range into equal parts. Only the first may have an open start, only the last an open end."""
-    if parts == 1:
+    if count == 1:
         return [whole]
-    at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
-    first, last = whole.open_start, whole.open_end
-    return [
-        replace(whole, start=a, end=b, open_start=first and i == 0, open_end=last and i == parts - 1)
-        for i, (a, b) in enumerate(pairwise(at))
-    ]
+    boundaries = [whole.start + whole.size * i // count for i in range(count + 1)]
+    inner = replace(whole, open_start=False, open_end=False)
+    parts = [replace(inner, start=a, end=b) for a, b in pairwise(boundaries)]
+    parts[0] = replace(parts[0], open_start=whole.open_start)
+    parts[-1] = replace(parts[-1], open_end=whole.open_end)
+    return parts
 
 
-def _names(partitions: Iterable[TopicPartition]) -> str:
+def _partition_names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)) or "(none)"
 
 
-def _texts(numbers: Positions) -> dict[str, str]:
+def _pair_texts(numbers: Positions) -> dict[str, str]:
     """Map each topic to its ``partition:number`` pairs in one string, such as ``0:17,1:9``.
 
     The numbers are offsets or leader epochs. The strings are parts of the JSON keys that begin with ``@``.
@@ -492,35 +490,37 @@ def _texts(numbers: Positions) -> dict[str, str]:
     return {topic: ",".join(texts) for topic, texts in pairs.items()}
 
 
-def _numbered(topic: str, text: str | None) -> dict[TopicPartition, int]:
+def _parse_pairs(topic: str, text: str | None) -> dict[TopicPartition, int]:
+    """Parse the ``partition:number`` pairs of a topic, as `_pair_texts` writes them."""
     pairs = (pair.split(":") for pair in text.split(",")) if text else ()
     return {TopicPartition(topic, int(partition)): int(number) for partition, number in pairs}
 
 
-def _nested(positions: Positions) -> dict[str, object]:
+def _nest_positions(positions: Positions) -> dict[str, object]:
+    """Return the positions as JSON that maps topics to partitions and offsets, in sorted order."""
     nested: dict[str, dict[str, int]] = {}
     for partition, position in sorted(positions.items()):
         nested.setdefault(partition.topic, {})[str(partition.partition)] = position
     return cast("dict[str, object]", nested)
 
 
-def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
+def _parse_positions(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
     """Parse JSON that maps topics to partitions and offsets. Raises ConfigError for any other content."""
     positions: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
         if not isinstance(partitions, Mapping):
-            raise _broken({topic: partitions})
+            raise _invalid_offsets({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
             # An offset must be a non-negative integer that fits into 64 bits with a sign, as in Kafka. A bool
             # or a float is rejected.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
-                raise _broken({topic: {number: position}})
+                raise _invalid_offsets({topic: {number: position}})
             positions[TopicPartition(topic, int(number))] = cast("int", position)
     return positions
 
 
-def _broken(value: object) -> ConfigError:
+def _invalid_offsets(value: object) -> ConfigError:
     """Return the error for checkpoint offsets that cannot be parsed."""
     reason = (
         'its offsets are not JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '

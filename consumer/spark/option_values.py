@@ -27,8 +27,8 @@ def integer(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
     def read(name: str, value: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]+", value.strip()) and least <= int(value) <= most:
             return int(value)
-        limit = f"from {least} to {most}" if most < (1 << 63) - 1 else f"of at least {least}"
-        raise ConfigError(name, value, f"allowed: a whole number {limit}")
+        allowed = f"from {least} to {most}" if most < (1 << 63) - 1 else f"of at least {least}"
+        raise ConfigError(name, value, f"allowed: a whole number {allowed}")
 
     return read
 
@@ -59,6 +59,7 @@ def text(name: str, value: str) -> str:
     raise ConfigError(name, value, "set it to a text that is not blank")
 
 
+# The length of each unit of time in microseconds.
 _UNITS_US = {
     "us": 1, "ms": 1_000, "": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000,
     "d": 86_400_000_000,
@@ -79,14 +80,14 @@ def duration_ms(name: str, value: str) -> int:
 def json_object(name: str, value: str, shape: str) -> dict[str, object]:
     """Parse a JSON object in which no name appears twice. Error messages show `shape` as an example."""
     try:
-        value_read: object = json.loads(value, object_pairs_hook=_without_duplicates)
+        parsed: object = json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ConfigError(
             name, value, f"the JSON cannot be read ({error}); allowed: JSON such as {shape}"
         ) from None
-    if not isinstance(value_read, dict):
+    if not isinstance(parsed, dict):
         raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-    return cast("dict[str, object]", value_read)
+    return cast("dict[str, object]", parsed)
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -112,7 +112,7 @@ class Options:
     def for_batch(self) -> Options:
         """Return these options, checked for ``spark.read``."""
         self.for_reading()
-        self._refuse("commitGroupId", "it is for streams (spark.readStream); remove it")
+        self._reject_if_set("commitGroupId", "it is for streams (spark.readStream); remove it")
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
             if name in self.names:
                 log.warning("%s is ignored: it is for streams (spark.readStream), and this is a batch", name)
@@ -137,14 +137,14 @@ class Options:
         """Return these options, checked for ``spark.readStream``."""
         self.for_reading()
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
-            self._refuse(name, "a stream has no end; it is for batches (spark.read)")
+            self._reject_if_set(name, "a stream has no end; it is for batches (spark.read)")
         return self
 
     def for_sink(self) -> Options:
         """Return these options, checked for ``df.write`` and ``df.writeStream``."""
         for name in sorted(self.names & _SOURCE_ONLY):
-            if name in _OURS:
-                self._refuse(name, "it is for reading, not for writing; remove it")
+            if name in _KPROTO_ONLY:
+                self._reject_if_set(name, "it is for reading, not for writing; remove it")
             log.warning("%s is ignored: it is for reading, and this writes", name)
         if self.transactional_id_prefix is None and "transaction.timeout.ms" in self.client:
             timeout = self.client["transaction.timeout.ms"]
@@ -156,46 +156,36 @@ class Options:
     def for_reading(self) -> None:
         """Check the options that batches and streams have in common."""
         if self.choice is None:
-            self._refuse("topic", "it is for writing; set subscribe to the topics to read")
-            self._refuse("path", "load() takes no name; set subscribe to the topics to read")
+            self._reject_if_set("topic", "it is for writing; set subscribe to the topics to read")
+            self._reject_if_set("path", "load() takes no name; set subscribe to the topics to read")
             raise ConfigError("subscribe", None, "set one of subscribe, subscribePattern and assign")
         if self.topic is not None:
             log.warning("topic is ignored: it is for writing, and this reads")
-        smallest, largest = self.min_offsets_per_trigger, self.max_offsets_per_trigger
-        if smallest is not None and largest is not None and smallest > largest:
+        min_offsets, max_offsets = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
             raise ConfigError(
                 "minOffsetsPerTrigger",
-                smallest,
-                f"it must be at most maxOffsetsPerTrigger, which is {largest}",
+                min_offsets,
+                f"it must be at most maxOffsetsPerTrigger, which is {max_offsets}",
             )
-        self._refuse("transactionalIdPrefix", "it is for writing; remove it")
-        decoded = {column_format.column for column_format in self.formats}
+        self._reject_if_set("transactionalIdPrefix", "it is for writing; remove it")
+        decoded_columns = {column_format.column for column_format in self.formats}
         for name in sorted(self.names & decoding.NAMES):
             column = name.partition(".")[0]
-            if column in decoding.COLUMNS and column not in decoded:
+            if column in decoding.COLUMNS and column not in decoded_columns:
                 raise ConfigError(name, "(given)", f"it works only with {column}.format; set that as well")
 
-    def _refuse(self, name: str, reason: str) -> None:
+    def _reject_if_set(self, name: str, reason: str) -> None:
+        """Raise ConfigError with this reason if the option is set."""
         if name in self.names:
             raise ConfigError(name, "(given)", reason)
 
 
 def parse(options: Mapping[str, str]) -> Options:
     """Parse the options that Spark passes. Raises ConfigError for the first invalid option."""
-    values: dict[str, str] = {}
-    client: dict[str, str] = {}
     if not options:
         raise ConfigError("kafka.bootstrap.servers", None, f"no options were passed. {_NO_TABLES}")
-    for key, value in options.items():
-        lower = key.lower()
-        if lower == "provider":
-            raise ConfigError(key, value, _NO_TABLES)
-        if lower.startswith("kafka."):
-            client[lower[len("kafka.") :]] = value
-        elif lower in _NAMES:
-            values[_NAMES[lower]] = value
-        elif lower not in _SPARKS_OWN and not lower.startswith(_SPARKS):
-            raise ConfigError(key, mask_secret(key, value), f"the option does not exist; {_hint(lower)}")
+    values, client = _divide_options(options)
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
         for key in difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.75):
@@ -206,7 +196,9 @@ def parse(options: Mapping[str, str]) -> Options:
         )
 
     parsed: dict[str, Any] = {
-        attribute: read(name, values[name]) for name, (attribute, read) in _PLAIN.items() if name in values
+        attribute: parser(name, values[name])
+        for name, (attribute, parser) in _PARSERS.items()
+        if name in values
     }
     security = SecurityProperties.read(
         {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
@@ -218,7 +210,7 @@ def parse(options: Mapping[str, str]) -> Options:
     choice = read_choice(values)
     return Options(
         bootstrap_servers=servers.strip(),
-        client=_client(client),
+        client=_parse_client_options(client),
         access=security,
         names=frozenset([*values, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
@@ -229,7 +221,29 @@ def parse(options: Mapping[str, str]) -> Options:
     )
 
 
-def _hint(name: str) -> str:
+def _divide_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options of the source and sink, and the ``kafka.*`` options without their prefix.
+
+    The former have their documented names, the latter are in lower case. Raises ConfigError for an option
+    that does not exist.
+    """
+    values: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        if name == "provider":
+            raise ConfigError(key, value, _NO_TABLES)
+        if name.startswith("kafka."):
+            client[name[len("kafka.") :]] = value
+        elif name in _NAMES:
+            values[_NAMES[name]] = value
+        elif name not in _IGNORED_NAMES and not name.startswith(_IGNORED_PREFIXES):
+            hint = f"the option does not exist; {_suggest_name(name)}"
+            raise ConfigError(key, mask_secret(key, value), hint)
+    return values, client
+
+
+def _suggest_name(name: str) -> str:
     """Return a suggestion for an unknown option. `name` is its name in lower case."""
     dotted = name.replace("_", ".")
     if dotted in {"bootstrap.servers", *_CLIENT, *_REFUSED, *_WITHOUT_EFFECT}:
@@ -250,7 +264,7 @@ def _hint(name: str) -> str:
 # ---- kafka.*: options of kproto's client
 
 
-def _client(options: Mapping[str, str]) -> dict[str, object]:
+def _parse_client_options(options: Mapping[str, str]) -> dict[str, object]:
     """Parse the ``kafka.*`` options under Kafka's dotted names.
 
     Raises ConfigError for options that are unknown or not supported.
@@ -261,7 +275,7 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
         if key in _MAY_BE_EMPTY and not value.strip():
-            continue  # In Java an empty value selects the default.
+            continue  # As in Java.
         if key in _CLIENT:
             client[key] = _CLIENT[key](name, value)
         elif key not in _WITHOUT_EFFECT:
@@ -327,17 +341,18 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 
-def _acks(name: str, value: str) -> str:
+def _parse_acks(name: str, value: str) -> str:
     if value.strip() in ("all", "-1", "1", "0"):
         return "all" if value.strip() == "-1" else value.strip()
     raise ConfigError(name, value, 'allowed: "all", "1" or "0"')
 
 
 _INT32 = (1 << 31) - 1
+# The options for which an empty value selects the default.
 _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
-def _from_zero(name: str, value: str) -> int:
+def _parse_zero_as_one(name: str, value: str) -> int:
     """Parse a number that may be 0 in Java's clients, and replace 0 with 1, which has the same effect."""
     return max(1, integer(0, _INT32)(name, value))
 
@@ -353,21 +368,21 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.partition.fetch.bytes": integer(1, _INT32),
     "request.timeout.ms": integer(1, _INT32),
     "default.api.timeout.ms": integer(1, _INT32),
-    "retry.backoff.ms": _from_zero,
-    "retry.backoff.max.ms": _from_zero,
-    "reconnect.backoff.ms": _from_zero,
-    "reconnect.backoff.max.ms": _from_zero,
+    "retry.backoff.ms": _parse_zero_as_one,
+    "retry.backoff.max.ms": _parse_zero_as_one,
+    "reconnect.backoff.ms": _parse_zero_as_one,
+    "reconnect.backoff.max.ms": _parse_zero_as_one,
     "socket.connection.setup.timeout.ms": integer(1, _INT32),
     "allow.auto.create.topics": boolean,
     "enable.metrics.push": boolean,
-    "metadata.max.age.ms": _from_zero,
-    "acks": _acks,
+    "metadata.max.age.ms": _parse_zero_as_one,
+    "acks": _parse_acks,
     "compression.type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
     "compression.gzip.level": integer(-1, 9),
     "compression.lz4.level": integer(1, 17),
     "compression.zstd.level": integer(-131072, 22),
     "linger.ms": integer(0, _INT32),
-    "batch.size": _from_zero,
+    "batch.size": _parse_zero_as_one,
     "enable.idempotence": boolean,
     "transaction.timeout.ms": integer(1, _INT32),
     "delivery.timeout.ms": integer(1, _INT32),
@@ -380,7 +395,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
 
 # The options of Spark's source and of kproto: each documented name with an attribute of Options and a parser.
 
-_PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
+_PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "startingOffsetsByTimestampStrategy": ("starting_without_match", one_of("error", "latest")),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", integer(1)),
     "minOffsetsPerTrigger": ("min_offsets_per_trigger", integer(1)),
@@ -397,7 +412,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "transactionalIdPrefix": ("transactional_id_prefix", text),
 }
 
-_SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHeaders"} | {
+_SOURCE_ONLY = frozenset(_PARSERS) - {"topic", "transactionalIdPrefix", "includeHeaders"} | {
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsByTimestamp",
     "startingTimestamp", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     *decoding.NAMES,
@@ -405,7 +420,7 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 
 # The option groupIdPrefix, which names the temporary groups of Spark's own source, is accepted and has no
 # effect.
-_NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
+_NAMES = {name.lower(): name for name in [*_PARSERS, *_SOURCE_ONLY, "groupIdPrefix"]}
 
 # Tables are rejected, because Spark 4.3.0 does not pass their options to the source. It passes only
 # `provider` when it creates a table, and nothing when it reads one.
@@ -415,8 +430,8 @@ _NO_TABLES = (
 )
 
 # Options that only kproto has. A sink rejects them, because no program for Spark's own sink sets them.
-_OURS = frozenset({"commitGroupId", *decoding.NAMES})
+_KPROTO_ONLY = frozenset({"commitGroupId", *decoding.NAMES})
 
 # The options that are ignored: Spark adds them, or users set them for all formats.
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
-_SPARKS = ("spark.", "_", "asyncprogresstracking")
+_IGNORED_NAMES = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
+_IGNORED_PREFIXES = ("spark.", "_", "asyncprogresstracking")

@@ -58,7 +58,7 @@ def test_a_pattern_reads_the_matching_topics_except_internal_ones(
     t.topic("v", 0)
     t.topic("internal-t", 0)
     with offset_reader_of(t, subscribePattern="t") as reader:
-        read = reader._topics
+        read = reader._existing_topics
 
         def topics(wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
             """Mark a topic as internal. The embedded broker has no internal topics."""
@@ -66,7 +66,7 @@ def test_a_pattern_reads_the_matching_topics_except_internal_ones(
             views["internal-t"].internal = True
             return views
 
-        monkeypatch.setattr(reader, "_topics", topics)
+        monkeypatch.setattr(reader, "_existing_topics", topics)
         partitions, ids = reader.partitions()
     assert partitions == [T0, T1, TopicPartition("tu", 0)]
     assert ids.keys() == {"t", "tu"}
@@ -269,7 +269,7 @@ def test_an_unreachable_cluster_is_retried_for_the_time_of_one_option(
     filled: Filled, options: dict[str, int], has_answered: bool, limit: tuple[float, str]
 ) -> None:
     with offset_reader_of(filled, **options) as reader:
-        reader._has_answered = has_answered
+        reader._has_responded = has_answered
         assert reader._unreachable_limit == limit
 
 
