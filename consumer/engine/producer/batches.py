@@ -284,6 +284,7 @@ class PartitionQueue:
         "halted",
         "identity",
         "in_flight",
+        "last_offset",
         "needs_new_epoch",
         "next_sequence",
         "numbered",
@@ -317,6 +318,8 @@ class PartitionQueue:
         self.next_sequence = 0
         # The sequence number that follows the last batch that the leader has accepted in this epoch.
         self.end_of_log = 0
+        # The offset of the last record that the leader has acknowledged, or -1.
+        self.last_offset = -1
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is

@@ -108,6 +108,14 @@ class ProduceResponses:
             if response.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 queue.out_of_order.append(batch)
             self._on_unexpected_sequence(batch)
+        elif response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID and (
+            -1 < queue.last_offset < response.log_start_offset
+        ):
+            # The leader has deleted all batches of this producer, and with them its sequence numbers. The
+            # batches are sent again with numbers that begin with 0 (TransactionManager.canRetry of Java).
+            queue.identity = None
+            queue.mark_not_in_log(batch.order)
+            self._retry(batch)
         elif action is ErrorAction.RETRY or action is ErrorAction.REFRESH_METADATA:
             if action is ErrorAction.REFRESH_METADATA:
                 self._on_leader_changed(batch, response)
@@ -166,6 +174,8 @@ class ProduceResponses:
         if batch.done:
             return
         batch.base_offset = offset if offset is not None and offset >= 0 else None
+        if batch.base_offset is not None:
+            queue.last_offset = batch.base_offset + len(batch) - 1
         batch.log_append_time = append_time if append_time >= 0 else None
         self.end_batch(batch)
 

@@ -515,6 +515,37 @@ def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers()
     assert play.numbers() == [(0, 0, True), (0, 1, True), (0, 0, True)]
 
 
+def test_before_kafka_2_5_batches_are_renumbered_if_the_producers_records_were_deleted() -> None:
+    """If the log now begins after the last acknowledged record, no record was lost.
+
+    As in Java, the transaction need not be aborted: its batches are sent again, beginning with 0.
+    """
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is None
+    rejections: list[int] = []
+
+    def answer(client: Any, request: Any, version: int) -> Any:
+        response = play.answer(client, request, version)
+        if isinstance(request, ProduceRequest) and not rejections:
+            [topic] = response.responses
+            [entry] = topic.partition_responses
+            entry.error_code, entry.log_start_offset = ErrorCode.UNKNOWN_PRODUCER_ID, 7
+            rejections.append(entry.error_code)
+        return response
+
+    play.world.tamper = answer
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    play.begin()
+    play.producer.must_send("t", "c", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 1, True), (0, 0, True), (0, 1, True)]
+
+
 @pytest.mark.parametrize("codes", [(55, 29), (29, 55)])
 def test_the_error_of_a_transaction_is_that_of_the_partition_that_was_rejected(
     codes: tuple[int, int],
