@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The log level of the JVM. Python prints errors, and the JVM's log would repeat them. For any level other
 # than `warn`, Spark prints that the level was changed.
-_LOG4J = """\
+_LOG4J_PROPERTIES = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -53,7 +53,7 @@ appender.stderr.filter.fatal.level = fatal
 
 # Remove the zipped copy of PySpark, which Spark puts first on its workers' path. The installed PySpark has
 # compiled files, and is imported one second faster. A first query starts five processes that import it.
-_PYTHON = """\
+_WORKER_SCRIPT = """\
 #!/bin/sh
 PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | paste -sd : -)
 export PYTHONPATH
@@ -64,7 +64,7 @@ STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 # The state store that arbitrary state (transformWithState) requires. Set it in the `settings` of `session`.
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-_RAW_FILES = "spark.hadoop.fs.file.impl"
+_FILE_SYSTEM = "spark.hadoop.fs.file.impl"
 DAEMON = "spark.python.daemon.module"
 
 SETTINGS: Mapping[str, str] = {
@@ -84,7 +84,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    _RAW_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
+    _FILE_SYSTEM: "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
@@ -98,23 +98,23 @@ def settings_of(version: str) -> dict[str, str]:
     return {name: value.replace(".streaming.checkpointing.", package) for name, value in SETTINGS.items()}
 
 
-_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-_LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
+_ARROW_JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+_JAVA_OPTIONS = f"-XX:+UseParallelGC {_ARROW_JAVA_OPTIONS}"
 # The JVM options if `quick` is set. They reduce the time of the first query by a third, but long queries
 # never reach full speed.
-_QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
+_QUICK_JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW_JAVA_OPTIONS}"
 
 
 def launcher(folder: Path) -> Path:
     """Write to `folder` a script that starts this Python faster as a Spark worker, and return its path."""
     script = folder / "python"
-    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    script.write_text(_WORKER_SCRIPT.format(python=shlex.quote(sys.executable)))
     script.chmod(0o755)
     _launchers.add(str(script))
     return script
 
 
-_launchers: set[str] = set()
+_launchers: set[str] = set()  # The paths of all scripts that `launcher` has written.
 
 
 def _temporary_folder() -> Path:
@@ -144,7 +144,7 @@ def register(spark: SparkSession) -> None:
             raise
         raise MissingExtra("the Spark source", "PySpark 4.2 or newer", "spark") from None
 
-    _choose_python(spark)
+    _choose_worker_python(spark)
     _check_executors(spark)
     if not _is_importable(spark):
         remedy = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
@@ -186,40 +186,51 @@ def session(
     spark = SparkSession.getActiveSession()
     if spark is None:
         files = _temporary_folder()
-        log4j = files / "log4j2.properties"
-        log4j.write_text(_LOG4J)
-        java = f"{_QUICK_JAVA if quick else _LASTING_JAVA} -Dlog4j2.configurationFile={log4j.as_uri()}"
-        defaults = {
-            **settings_of(version),
-            "spark.driver.extraJavaOptions": java,
-            "spark.sql.shuffle.partitions": str(cores),
-        }
-        if quick:
-            # Use TCP. With a Unix socket, workers that are still running at the end of the session would
-            # print an error.
-            defaults["spark.python.unix.domain.socket.enabled"] = "false"
-        if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # Omit the setting for plain checkpoint files. The RocksDB state store needs Hadoop's
-            # LocalFileSystem, and the setting replaces this class.
-            del defaults[_RAW_FILES]
-        defaults = {"spark.master": f"local[{cores}]", **defaults}
-        submitted = _submitted_settings()
-        is_python_chosen = "spark.pyspark.python" in {**submitted, **(settings or {})}
-        if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
-            # Keep Spark's own daemon: the Python that the user has chosen may not have this package.
-            del defaults[DAEMON]
-        if not submitted.get("spark.master", "local").startswith("local"):
-            defaults = {}
         builder = SparkSession.builder.appName(app)
-        for name, value in {**defaults, **submitted, **(settings or {})}.items():
+        initial_settings = _initial_settings(version, files, settings or {}, cores=cores, quick=quick)
+        for name, value in initial_settings.items():
             builder = builder.config(name, value)
-        with _environment(files), _without_pandas_warning():
+        with _jvm_environment(files), _without_pandas_warning():
             spark = builder.getOrCreate()
     else:
         _warn_of_differing_settings(spark, settings or {})
     with _without_pandas_warning():
         register(spark)
     return spark
+
+
+def _initial_settings(
+    version: str, files: Path, settings: Mapping[str, str], *, cores: int, quick: bool
+) -> dict[str, str]:
+    """Return the settings of a new session: kproto's, those of spark-submit, and the caller's `settings`.
+
+    The later ones take precedence. On a cluster, kproto has no settings of its own. The configuration of
+    log4j is written to the folder `files`.
+    """
+    submitted = _submitted_settings()
+    log4j = files / "log4j2.properties"
+    log4j.write_text(_LOG4J_PROPERTIES)
+    java_options = _QUICK_JAVA_OPTIONS if quick else _JAVA_OPTIONS
+    defaults = {
+        "spark.master": f"local[{cores}]",
+        **settings_of(version),
+        "spark.driver.extraJavaOptions": f"{java_options} -Dlog4j2.configurationFile={log4j.as_uri()}",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+    if quick:
+        # Use TCP. With a Unix socket, workers that are still running at the end of the session would print
+        # an error.
+        defaults["spark.python.unix.domain.socket.enabled"] = "false"
+    if "RocksDB" in settings.get(STATE_STORE, ""):
+        # Omit the setting for plain checkpoint files. The RocksDB state store needs Hadoop's
+        # LocalFileSystem, and the setting replaces this class.
+        del defaults[_FILE_SYSTEM]
+    is_python_chosen = "spark.pyspark.python" in {**submitted, **settings}
+    if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
+        # Keep Spark's own daemon: the Python that the user has chosen may not have this package.
+        del defaults[DAEMON]
+    is_local = submitted.get("spark.master", "local").startswith("local")
+    return {**(defaults if is_local else {}), **submitted, **settings}
 
 
 def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -246,12 +257,12 @@ def _submitted_settings() -> dict[str, str]:
 
 
 @contextmanager
-def _environment(files: Path) -> Generator[None]:
-    """Set environment variables for the JVM and its workers until the `with` block ends.
+def _jvm_environment(files: Path) -> Generator[None]:
+    """Set the environment variables that the JVM and its workers inherit, until the `with` block ends.
 
-    The JVM and its workers inherit the variables. At the end of the block the old values are restored.
+    The scripts that start Java and Python are written to the folder `files`.
     """
-    original = dict(os.environ)
+    original_environment = dict(os.environ)
     java = java_home(files / "java")
     if java is not None:
         os.environ["JAVA_HOME"] = str(java)
@@ -266,7 +277,7 @@ def _environment(files: Path) -> Generator[None]:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(original)
+        os.environ.update(original_environment)
 
 
 @contextmanager
@@ -277,8 +288,10 @@ def _without_pandas_warning() -> Generator[None]:
         yield
 
 
-def _choose_python(spark: SparkSession) -> None:
+def _choose_worker_python(spark: SparkSession) -> None:
     """Make local workers run this Python, unless the user has chosen another one.
+
+    A warning is logged if the user's Python cannot import this package.
 
     The virtual environment of this Python need not be activated.
     """
@@ -289,7 +302,7 @@ def _choose_python(spark: SparkSession) -> None:
     if context.pythonExec == "python3":  # PySpark's default
         import pyspark
 
-        is_installed = os.name == "posix" and _is_in_site(Path(pyspark.__file__).parents[1])
+        is_installed = os.name == "posix" and _is_in_site_packages(Path(pyspark.__file__).parents[1])
         context.pythonExec = str(launcher(_temporary_folder())) if is_installed else sys.executable
         return
     python = shutil.which(str(context.pythonExec))
@@ -298,7 +311,7 @@ def _choose_python(spark: SparkSession) -> None:
     # Test the import with only the paths that the JVM passes to its workers: this Python may search other
     # paths, too.
     result = subprocess.run(
-        [python, "-c", f"import {', '.join(_NEEDED)}"],
+        [python, "-c", f"import {', '.join(_REQUIRED_PACKAGES)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},
         capture_output=True,
         text=True,
@@ -313,12 +326,12 @@ def _choose_python(spark: SparkSession) -> None:
 
 
 def _check_executors(spark: SparkSession) -> None:
-    """Check, before the first query, that a cluster's executors have every required package."""
+    """Raise MissingOnExecutors if an executor of a cluster lacks a required package."""
     context: Any = getattr(spark, "_sc", None)
     if context is None or str(context.master).startswith("local"):
         return
     slots = int(context.defaultParallelism)
-    packages = [name for name in _NEEDED for _ in range(slots)]
+    packages = [name for name in _REQUIRED_PACKAGES for _ in range(slots)]
     # The job uses only functions of the standard library, because the executors may lack any other package.
     results = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
     missing = dict.fromkeys(name for name, is_found in zip(packages, results, strict=True) if not is_found)
@@ -326,7 +339,7 @@ def _check_executors(spark: SparkSession) -> None:
         raise MissingOnExecutors(", ".join(missing), str(context.pythonExec))
 
 
-_NEEDED = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
+_REQUIRED_PACKAGES = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
 
 
 class MissingOnExecutors(KprotoError, ImportError):
@@ -346,10 +359,11 @@ class MissingOnExecutors(KprotoError, ImportError):
 
 def _is_installed() -> bool:
     """Return whether every process of this Python interpreter finds the package without a PYTHONPATH."""
-    return _is_in_site(ROOT)
+    return _is_in_site_packages(ROOT)
 
 
-def _is_in_site(folder: Path) -> bool:
+def _is_in_site_packages(folder: Path) -> bool:
+    """Return whether `folder` is a folder of this Python's installed packages."""
     return folder.resolve() in (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
 
 

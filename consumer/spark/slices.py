@@ -49,8 +49,8 @@ class Plan(NamedTuple):
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
             return False
-        began = _uuid7_time(context.getLocalProperty(QUERY))
-        return began is None or self.loaded < began <= self.planned
+        action_time = _uuid7_time(context.getLocalProperty(QUERY))
+        return action_time is None or self.loaded < action_time <= self.planned
 
 
 class Slice(InputPartition):

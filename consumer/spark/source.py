@@ -87,7 +87,7 @@ class KprotoDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         _hide_secrets(options)
         super().__init__(options)
-        self.loaded = 0
+        self.loaded = 0  # The time (ms) of `load()`, which calls `schema`.
         try:
             self.parsed = parse(options)
         except KprotoError as error:

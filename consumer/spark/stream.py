@@ -186,15 +186,15 @@ class Planner:
         self._clock = clock
         self._view: View | None = None
         self._partitions: list[TopicPartition] = []
-        self._ids: Mapping[str, str] = {}
-        self._topics_at = float("-inf")
-        self._ceiling: View | None = None
+        self._topic_ids: Mapping[str, str] = {}
+        self._topics_time = float("-inf")  # When the list of topics was last requested.
+        self._ceiling: View | None = None  # The ends at which a run with Trigger.AvailableNow stops.
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
-        self._batch_at: float | None = None
+        self._last_batch_time: float | None = None
         # Maps a partition to (previous epoch, current epoch, position) if its leader changed and its log was
         # not truncated. The log is checked again only after one of these values has changed.
-        self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
+        self._untruncated_states: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
     def next_end(self, start: Offsets, max_offsets: int | None, *, patient: bool) -> Offsets:
@@ -202,12 +202,14 @@ class Planner:
 
         `patient` says whether minOffsetsPerTrigger and maxTriggerDelay may delay the batch.
         """
-        view, starts = self._view_and_starts(start)
+        view, starts = self._find_view_and_starts(start)
         end = advance(start, view, starts, limit=max_offsets, ceiling=self._ceiling)
         if end is start:
             return start
         if patient and self._ceiling is None:
-            since_last_ms = None if self._batch_at is None else int((self._clock() - self._batch_at) * 1000)
+            since_last_ms = None
+            if self._last_batch_time is not None:
+                since_last_ms = int((self._clock() - self._last_batch_time) * 1000)
             min_offsets, max_delay_ms = (
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
@@ -217,10 +219,10 @@ class Planner:
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start
-        self._batch_at = self._clock()
+        self._last_batch_time = self._clock()
         return end
 
-    def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
+    def _find_view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """Return the view of the logs, and the first position of each new, re-created or truncated partition.
 
         Both the metadata and the offsets are requested again if a topic was deleted between these two
@@ -228,12 +230,12 @@ class Planner:
         """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:
-                view, found_changes = self._changes(start)
-                return view, self._starts(start, view, found_changes)
+                view, changes = self._find_changes(start)
+                return view, self._find_starts(start, view, changes)
             except UnknownTopic:
                 if not retries_left or start.new:
                     raise
-                self._topics_at = float("-inf")
+                self._topics_time = float("-inf")
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def stop_at_present_ends(self) -> None:
@@ -252,79 +254,91 @@ class Planner:
         """Close the connections."""
         self.logs.close()
 
-    def _current_view(self, start: Offsets, *, afresh: bool = False) -> View:
+    def _current_view(self, start: Offsets, *, refresh_topics: bool = False) -> View:
         """Return the current ends of the logs. For a new query, every selected topic must exist.
 
-        The list of topics is requested again if it is too old, or if `afresh` is set.
+        The list of topics is requested again if it is too old, or if `refresh_topics` is set.
         """
         view = None
-        if self._clock() - self._topics_at < self._topics_max_age and not afresh:
+        if self._clock() - self._topics_time < self._topics_max_age and not refresh_topics:
             with suppress(UnknownTopic):  # If a topic is unknown, the list of topics is requested again.
-                view = self.logs.view_of(self._partitions, self._ids)
+                view = self.logs.view_of(self._partitions, self._topic_ids)
         if view is None:
             if start.new:
                 view = self.logs.view()
             else:
                 view = self.logs.view({p.topic for p in start.positions}, strict=False)
-            self._partitions, self._ids, self._topics_at = list(view.ends), view.ids, self._clock()
+            self._partitions, self._topic_ids, self._topics_time = list(view.ends), view.ids, self._clock()
         self._view = view
         return view
 
     @property
     def _topics_max_age(self) -> float:
-        few = self.logs.partition_count < MANY_PARTITIONS
-        return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
+        """The maximum age (s) of the cached list of topics. By default, few partitions are not cached."""
+        default_ms = TOPICS_MAX_AGE_MS if self.logs.partition_count >= MANY_PARTITIONS else 0
+        return self.options.number("metadata.max.age.ms", default_ms) / 1000
 
-    def _changes(self, start: Offsets) -> tuple[View, Changes]:
+    def _find_changes(self, start: Offsets) -> tuple[View, Changes]:
         """Return the view of the logs, and what has changed in the logs since `start`.
 
         Raises DataLoss for lost records, unless failOnDataLoss=false.
         """
-        view = self._with_truncations(start, self._current_view(start))
-        found_changes = find_changes(start, view, self._is_selected)
-        if found_changes.losses:
+        view = self._add_truncations(start, self._current_view(start))
+        changes = find_changes(start, view, self._is_selected)
+        if changes.losses:
             # Request the list of topics again, because a topic may have been re-created since the last
             # request.
-            view = self._with_truncations(start, self._current_view(start, afresh=True))
-            found_changes = find_changes(start, view, self._is_selected)
-        ahead = [p for p in found_changes.truncated if p not in view.truncations]
-        if ahead and self.logs.isolation == "read_committed":
-            # If an earlier run of the query also read uncommitted records, its position may be beyond the
-            # last stable offset. The logs are not truncated, so the query waits until the transactions end.
-            high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
-            ends = {
-                p: max(view.ends[p], min(start.positions[p], high_watermark))
-                for p, high_watermark in high_watermarks.items()
-            }
-            view = replace(view, ends={**view.ends, **ends})
-            found_changes = find_changes(start, view, self._is_selected)
-        self._lose(found_changes.losses)
-        return view, found_changes
+            view = self._add_truncations(start, self._current_view(start, refresh_topics=True))
+            changes = find_changes(start, view, self._is_selected)
+        beyond_end = [p for p in changes.truncated if p not in view.truncations]
+        if beyond_end and self.logs.isolation == "read_committed":
+            view = self._raise_ends_to_positions(start, view, beyond_end)
+            changes = find_changes(start, view, self._is_selected)
+        self._report_losses(changes.losses)
+        return view, changes
 
-    def _lose(self, losses: tuple[str, ...]) -> None:
+    def _raise_ends_to_positions(self, start: Offsets, view: View, partitions: list[TopicPartition]) -> View:
+        """Return `view` with ends that are not below the query's positions in these partitions.
+
+        If an earlier run of the query also read uncommitted records, its position may be beyond the last
+        stable offset. Such logs are not truncated, so the query waits until the transactions end. An end is
+        not raised above the high watermark.
+        """
+        high_watermarks = self.logs.ends(partitions, isolation="read_uncommitted")
+        ends = {
+            p: max(view.ends[p], min(start.positions[p], high_watermark))
+            for p, high_watermark in high_watermarks.items()
+        }
+        return replace(view, ends={**view.ends, **ends})
+
+    def _report_losses(self, losses: tuple[str, ...]) -> None:
         """Raise DataLoss, or log each allowed loss once."""
         report_losses([loss for loss in losses if loss not in self._reported_losses], self.options)
         self._reported_losses.update(losses)
 
-    def _with_truncations(self, start: Offsets, view: View) -> View:
+    def _add_truncations(self, start: Offsets, view: View) -> View:
         """Return `view` with the truncation offset of each log that lost records before the query's position.
 
         The end offset of the previous leader epoch is requested once for each new leader.
         """
-        led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
-        unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}
-        if not unknown:
+        leader_states = {
+            p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()
+        }
+        former_epochs = {
+            p: state[0] for p, state in leader_states.items() if self._untruncated_states.get(p) != state
+        }
+        if not former_epochs:
             return view
-        ends = self.logs.epoch_ends(unknown)
+        ends = self.logs.epoch_ends(former_epochs)
         truncations = {p: end for p, end in ends.items() if end < start.positions[p]}
-        self._untruncated.update({p: led[p] for p in unknown if p not in truncations})
+        self._untruncated_states.update({p: leader_states[p] for p in former_epochs if p not in truncations})
         return replace(view, truncations=truncations)
 
-    def _starts(self, start: Offsets, view: View, found_changes: Changes) -> dict[TopicPartition, int]:
+    def _find_starts(self, start: Offsets, view: View, changes: Changes) -> dict[TopicPartition, int]:
         """Return the first position of each partition that is new, re-created or truncated."""
         if start.new:
             return self.logs.begin(self.options.starting or LogEdge("latest"), view)
-        starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.truncated}
+        starts: dict[TopicPartition, int] = {p: view.ends[p] for p in changes.truncated}
         if view.truncations:
             log_starts = self.logs.starts(view.truncations)
             starts.update(
@@ -335,12 +349,11 @@ class Planner:
             )
         # New and re-created partitions are read from their start, even if startingOffsets is "latest": the
         # query has not read any of their records.
-        added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
+        added = [p for p in [*changes.new, *changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
-            self._lose(
-                tuple(describe_trimmed({p: added_starts[p] for p in found_changes.new if p in added_starts}))
-            )
+            new_starts = {p: added_starts[p] for p in changes.new if p in added_starts}
+            self._report_losses(tuple(describe_trimmed(new_starts)))
             starts.update(added_starts)
         return starts
 
@@ -357,23 +370,25 @@ class LagGroup:
         self._logs = logs
         self._name = name
         self._clock = clock
-        self._done: Mapping[TopicPartition, int] = {}
-        self._pause = 0.0
-        self._not_before = float("-inf")
+        self._committed: Mapping[TopicPartition, int] = {}  # The positions of the last successful commit.
+        self._retry_pause_s = 0.0  # 0 after a successful commit.
+        self._next_attempt_time = float("-inf")
 
     def commit(self, completed: Offsets) -> None:
         """Commit the positions that have changed since the last successful commit.
 
         The pause before the next attempt doubles after each failure.
         """
-        changed = {p: n for p, n in completed.positions.items() if self._done.get(p) != n}
-        if self._name is None or not changed or self._clock() < self._not_before:
+        changed = {
+            p: position for p, position in completed.positions.items() if self._committed.get(p) != position
+        }
+        if self._name is None or not changed or self._clock() < self._next_attempt_time:
             return
         try:
             self._logs.cluster.commit_offsets(self._name, changed, timeout=self.TIMEOUT_S)
         except (KprotoError, OSError) as error:
-            self._pause = min(self.LONGEST_PAUSE_S, self._pause * 2 or self.FIRST_PAUSE_S)
-            self._not_before = self._clock() + self._pause
+            self._retry_pause_s = min(self.LONGEST_PAUSE_S, self._retry_pause_s * 2 or self.FIRST_PAUSE_S)
+            self._next_attempt_time = self._clock() + self._retry_pause_s
             log.warning(
                 "offsets of group %s could not be committed; the query continues, and the commit is "
                 "retried later: %s",
@@ -381,5 +396,5 @@ class LagGroup:
                 error,
             )
         else:
-            self._done = completed.positions
-            self._pause = 0.0
+            self._committed = completed.positions
+            self._retry_pause_s = 0.0

@@ -110,29 +110,29 @@ def write(
 
     `send` is called for each Arrow batch. Returns whether rows were written.
     """
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
+    first_batch = next((batch for batch in batches if batch.num_rows), None)
+    if first_batch is None:
         return False
     assert options.topic is not None
     marker_partition = TopicPartition(options.topic, 0)
     config = config.copy()
     config["transactional_id"] = task.id
     producer = Producer(options.bootstrap_servers, **config)
-    rows = 0
+    row_count = 0
     try:
         with producer.transaction():
             marker = _find_marker(task, options, marker_partition)
-            for batch in chain([first], batches):
-                rows += batch.num_rows
+            for batch in chain([first_batch], batches):
+                row_count += batch.num_rows
                 # Spark expects a writer to read all rows, so the iterator is consumed even if the rows are
                 # already written.
                 if marker is None:
                     send(producer, batch)
             if marker is not None:
                 log.warning("%s: batch %d is written already", task.id, task.batch)
-                _warn_of_different_rows(task, marker, rows)
+                _warn_of_different_rows(task, marker, row_count)
                 return False
-            metadata = f"batch {task.batch} is written: {rows} rows"
+            metadata = f"batch {task.batch} is written: {row_count} rows"
             producer.send_offsets(task.id, {marker_partition: (task.batch, metadata)})
     except BaseException:
         producer.kill()
@@ -148,10 +148,10 @@ def _find_marker(task: Task, options: Options, marker_partition: TopicPartition)
     return marker if marker is not None and marker.offset >= task.batch else None
 
 
-def _warn_of_different_rows(task: Task, marker: CommittedOffset, rows: int) -> None:
+def _warn_of_different_rows(task: Task, marker: CommittedOffset, row_count: int) -> None:
     """Log a warning if the task's number of rows differs from the number in the marker."""
     match = re.search(r": (\d+) rows$", marker.metadata or "")
-    if marker.offset == task.batch and match is not None and int(match[1]) != rows:
+    if marker.offset == task.batch and match is not None and int(match[1]) != row_count:
         log.warning(
             "%s: batch %d was written with %s rows, and has %d now. If its partitions changed "
             "(minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions, the query), some of "
@@ -159,5 +159,5 @@ def _warn_of_different_rows(task: Task, marker: CommittedOffset, rows: int) -> N
             task.id,
             task.batch,
             match[1],
-            rows,
+            row_count,
         )

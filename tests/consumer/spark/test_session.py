@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException
 
-from consumer.spark.session import ROOT, _choose_python, _warn_of_differing_settings, register
+from consumer.spark.session import ROOT, _choose_worker_python, _warn_of_differing_settings, register
 
 
 def spark(python: str, path: str | None) -> Any:
@@ -41,7 +41,7 @@ def test_a_workers_python_without_kproto_causes_a_warning(
     bare.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     with pytest.warns(UserWarning, match="No module named 'kproto'"):
-        _choose_python(spark(str(bare), None))
+        _choose_worker_python(spark(str(bare), None))
 
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
