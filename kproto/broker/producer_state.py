@@ -13,15 +13,14 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 
 * A producer that is unknown to the partition may start at any sequence, because its state may have expired.
+  In a transaction with KIP-890's protocol (Produce v12 and later), however, such a producer must start at
+  sequence 0.
 
 * Attempts to write the first batch of a transaction are remembered until a batch or a marker of the producer
   is stored (VerificationStateEntry).
 
 * The first stored batch of a transaction must not start at a higher sequence than an earlier attempt to write
   it in the same epoch.
-
-* In a transaction with KIP-890's protocol (Produce v12 and later), a producer that is unknown to the
-  partition must start at sequence 0.
 
 * The state of a producer expires if the producer writes nothing for `producer.id.expiration.ms`.
 
@@ -83,8 +82,8 @@ class VerificationState:
 
     epoch: int
     lowest_sequence: int
-    # Whether the first attempt used Produce v12 or later, with which an unknown producer must start at
-    # sequence 0 (KIP-890).
+    # Whether the first attempt to write this batch used Produce v12 or later. From v12, a producer that is
+    # unknown to the partition must start at sequence 0 (KIP-890).
     starts_at_zero: bool
     timestamp: int
 

@@ -31,9 +31,9 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The maximum number of records in a compressed batch that has fewer than seven bytes per record. (The
-# smallest uncompressed record has seven bytes.) Decoding this many records takes 0.1 s. Kafka has no such
-# limit. If a batch is rejected, the producer splits it.
+# A compressed batch may have more records than this number only if it has at least seven bytes per record,
+# the size of the smallest uncompressed record. Decoding this many records takes 0.1 s. Kafka has no such
+# limit. A batch with too many records fails with MESSAGE_TOO_LARGE, and the producer splits it.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # The maximum number of headers in a compressed batch is this number times the maximum number of records.
@@ -73,8 +73,8 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     If some records have an invalid timestamp and others have no key, the error is INVALID_TIMESTAMP. The
     timestamp of a record without a key is not checked.
 
-    If a record with a valid timestamp and key has a wrong offset, the error is UNKNOWN_SERVER_ERROR, as in
-    Kafka.
+    The first record with a wrong offset ends the check. If its timestamp and key are valid, the error is
+    UNKNOWN_SERVER_ERROR, as in Kafka. Otherwise, the error is that of the invalid timestamps and keys.
 
     If the package that decompresses the records is missing, only the maximum timestamp in the batch header is
     checked. Raises RecordError for malformed records.

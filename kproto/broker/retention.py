@@ -45,7 +45,7 @@ def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> Non
 
 
 def _delete_first(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
-    """Delete segments from the start of the log, up to the first one that is not deletable.
+    """Delete all segments before the first one that is not deletable; keep an empty active segment.
 
     `is_deletable` is a function of a segment and the segment's end offset.
     """

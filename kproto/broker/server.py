@@ -386,8 +386,8 @@ class Server:
         """Run retention and compaction on all logs now.
 
         Unlike periodic compaction, this call also compacts active segments, and logs that reach neither
-        min.cleanable.dirty.ratio nor max.compaction.lag.ms. As in Kafka, retention also runs every
-        log.retention.check.interval.ms, and compaction every log.cleaner.backoff.ms.
+        min.cleanable.dirty.ratio nor max.compaction.lag.ms. Even without this call, the broker runs retention
+        every log.retention.check.interval.ms, and compaction every log.cleaner.backoff.ms, as Kafka does.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
@@ -558,8 +558,8 @@ def running(
     The server stops at the end of the `with` block. The arguments are those of `Server` except
     `advertised_host`.
 
-    The default of group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for
-    more members.
+    The default of group.initial.rebalance.delay.ms is 0 here, so that a new group does not wait for more
+    members. In `Server`, as in Kafka, the default is three seconds.
 
     Raises the errors of `Server`, and ConfigError if an address is in use.
     """

@@ -85,7 +85,8 @@ class Settings:
     # A connection without traffic for this time in ms is closed. With a negative value, idle connections stay
     # open.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
-    # The lifetime of a SASL session in ms. With 0 or less, a session expires only if its token does.
+    # The maximum lifetime of a SASL session in ms. A session ends earlier if its token expires earlier. With
+    # 0 or less, only tokens limit the lifetime.
     connections_max_reauth_ms: int = _setting(0, Integer(64))
     # The interval in ms at which expired delegation tokens are removed.
     delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
@@ -118,7 +119,7 @@ class Settings:
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(64, 1))
     # The retention time is the first of these three configs that is set. If none is set, records are kept
-    # forever: tests often write old timestamps. Kafka's default is a week.
+    # forever, because tests often write old timestamps. Kafka's default of a week would delete such records.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
@@ -146,7 +147,8 @@ class Settings:
         "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text(config_type=ConfigType.LIST)
     )
     # The configs for checking signed OAUTHBEARER tokens (`security.jwks`). The URL of the JWKS endpoint
-    # begins with file:, http: or https:. The broker reads the keys only once.
+    # begins with file:, http: or https:. The keys are read only when a `Server` is created, so that keys
+    # which the issuer adds later are unknown to the broker.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text(config_type=ConfigType.LIST))
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())

@@ -5,8 +5,8 @@ Rules:
 * Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and then
   SaslAuthenticate requests. Any other request closes the connection.
 
-* If an ApiVersions or SaslHandshake request arrives between the handshake and the end of the login, its
-  response has the error ILLEGAL_SASL_STATE, and the connection is closed.
+* Between the handshake and the end of the login, an ApiVersions or SaslHandshake request is answered with
+  ILLEGAL_SASL_STATE before the connection is closed.
 
 * After SaslHandshake v0 (before KIP-152), the SASL messages have no request headers.
 
@@ -15,11 +15,12 @@ Rules:
 
 * A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368).
 
-* To re-authenticate, a client sends another handshake, at most once per second. The mechanism and the
-  principal must stay the same.
+* To re-authenticate, a client sends another handshake: only if the session can expire, and at most once per
+  second. Otherwise, the handshake fails with ILLEGAL_SASL_STATE. The mechanism and the principal must stay
+  the same.
 
-* A re-authentication with a mechanism that is not enabled closes the connection immediately. With another
-  enabled mechanism, the handshake succeeds, but the next request closes the connection.
+* A re-authentication with a mechanism that is not enabled closes the connection immediately. With an enabled
+  mechanism other than the session's, the handshake succeeds, but the next request closes the connection.
 """
 
 from __future__ import annotations

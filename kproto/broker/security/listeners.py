@@ -60,7 +60,7 @@ def allowed_addresses(error: OSError) -> str:
     """Return a hint for the user if the broker cannot listen on an address because of `error`."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-    # A negative number is not an errno value, but an error of getaddrinfo: the host name has no address.
+    # On Linux, negative error numbers come from getaddrinfo: the host name cannot be resolved.
     unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
         return (

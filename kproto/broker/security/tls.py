@@ -9,8 +9,8 @@ Rules:
 * A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
   the TLS alert.
 
-* After TlsError, the caller must give the client time to read the alert before it closes the socket. Closing
-  a socket with unread bytes discards the alert.
+* After TlsError, the caller must not close the socket before the client has had time to read the alert.
+  Closing a socket with unread bytes resets the connection, and the alert may be lost.
 
 * Nothing is encrypted or decrypted before the handshake is complete.
 

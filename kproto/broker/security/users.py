@@ -5,7 +5,7 @@ Rules:
 * A user has one password. PLAIN compares the password. SCRAM uses credentials that are derived from the
   password when it is set.
 
-* Deriving credentials takes milliseconds. If it were done during the login, this delay would reveal to a
+* Credentials are not derived during the login. Deriving takes milliseconds, and this delay would reveal to a
   client that the user exists.
 
 * AlterUserScramCredentials changes only the SCRAM credentials, as in Kafka.
