@@ -15,6 +15,7 @@ from .connection import (
     add_verb,
     add_verbs,
     admin_client,
+    done_items,
     exit_code,
     say_not_executed,
     succeeded,
@@ -296,13 +297,8 @@ def _delete(options: argparse.Namespace) -> int:
                 count = f"{len(group.committed)} committed offsets and {len(group.members)} members"
                 print(f"delete group {cell(name)} in state {group.state}, with {count}")
             return say_not_executed("nothing was deleted")
-        for name in options.groups:
-            try:
-                admin.delete_groups([name])
-            except KprotoError as error:
-                failures.append(error)
-            else:
-                _report(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
+        for name in done_items(options.groups, lambda name: admin.delete_groups([name]), failures):
+            _report(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
     return exit_code("groups delete", failures)
 
 

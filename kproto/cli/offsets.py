@@ -12,6 +12,7 @@ from .connection import (
     add_verb,
     add_verbs,
     admin_client,
+    done_items,
     exit_code,
     say_not_executed,
     succeeded,
@@ -19,7 +20,9 @@ from .connection import (
 from .tables import cell, print_json
 
 if TYPE_CHECKING:
-    from consumer import TopicPartition
+    from collections.abc import Sequence
+
+    from consumer import OffsetAt, TopicPartition
 
 
 def add(commands: Subparsers) -> None:
@@ -64,12 +67,23 @@ def _list(options: argparse.Namespace) -> int:
     from .times import offset_time
 
     at = offset_time("--time", options.time)
+    offsets: dict[TopicPartition, OffsetAt] = {}
+    failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        words = options.topics or sorted(admin.topics())
-        partitions = [
-            partition for word in words for partition in topic_partitions("TOPIC", word, admin.partitions)
-        ]
-        offsets = admin.list_offsets(dict.fromkeys(partitions, at), isolation=options.isolation)
+
+        def collect(words: Sequence[str]) -> None:
+            partitions = [
+                partition for word in words for partition in topic_partitions("TOPIC", word, admin.partitions)
+            ]
+            wants = dict.fromkeys(partitions, at)
+            offsets.update(
+                succeeded(lambda: admin.list_offsets(wants, isolation=options.isolation), failures)
+            )
+
+        # All topics take one request. Otherwise each argument takes one, so that each can fail by itself.
+        calls = [[word] for word in options.topics] or [sorted(admin.topics())]
+        for _ in done_items(calls, collect, failures):
+            pass
     for (topic, number), listed in offsets.items():
         if options.json:
             print_json(
@@ -85,7 +99,7 @@ def _list(options: argparse.Namespace) -> int:
             )
         else:
             print(f"{cell(topic)}:{number}:{'' if listed.offset is None else listed.offset}")
-    return 0
+    return exit_code("offsets list", failures)
 
 
 def _delete(options: argparse.Namespace) -> int:

@@ -38,6 +38,13 @@ def test_offsets_of_single_partitions_as_json(shell: Shell) -> None:
     assert row == {"topic": "o", "partition": 0, "offset": 3, "timestamp": 1003, "leaderEpoch": 0}
 
 
+def test_a_missing_topic_or_partition_does_not_hide_the_others(shell: Shell) -> None:
+    everything = shell("offsets list o")
+    assert shell("offsets list missing o o:7", code=1) == everything
+    assert "topic 'missing' does not exist" in shell.errors
+    assert "o-7" in shell.errors
+
+
 def test_records_are_deleted_only_with_execute(shell: Shell) -> None:
     assert shell("offsets delete-records deleted:0=3") == [
         "delete the records of deleted-0 below offset 3; the first offset is 0"
