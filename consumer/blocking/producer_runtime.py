@@ -37,6 +37,7 @@ from .signals import Held
 from .sockets import Sockets
 from .waiters import ThreadWaiters
 
+# Longest time (s) that the shutdown waits for the end of the thread.
 _JOIN_SECONDS = 5.0
 
 
@@ -47,7 +48,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         self.waiters = ThreadWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
         self.sockets = Sockets()
-        self._linger = self.options.linger_ms
+        self._linger_ms = self.options.linger_ms
         # The time (ms) at which the thread wakes by itself: 0 while it is awake, None if only `wake` can wake
         # it.
         self.wakes_at: int | None = 0
@@ -58,7 +59,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         # The thread keeps a reference to this list, which contains the runtime only while records are
         # pending. Accessed under the lock.
         self._keep_alive: list[BlockingProducerRuntime] = []
-        self.records.notify_sender = self._on_records
+        self.records.notify_sender = self._wake_for_records
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
         self.thread = threading.Thread(
@@ -98,7 +99,7 @@ class BlockingProducerRuntime(ProducerRuntime):
                 "handler has returned"
             )
 
-    def _on_records(self) -> None:
+    def _wake_for_records(self) -> None:
         """Wake the thread if it would otherwise wake too late to send the new records.
 
         The caller must hold the lock.
@@ -108,7 +109,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
-        if self.records.needs_sender_now() or wakes_at is None or wakes_at > now() + self._linger:
+        if self.records.needs_sender_now() or wakes_at is None or wakes_at > now() + self._linger_ms:
             self.wake()
 
     def wake(self) -> None:
@@ -147,23 +148,23 @@ class BlockingProducerRuntime(ProducerRuntime):
         """Run the engine. While the thread sleeps, only `keep_alive` refers to the runtime."""
         try:
             while (runtime := ref()) is not None and not runtime.stopped:
-                due = runtime._next_wake()
+                wakes_at = runtime._schedule_wake()
                 del runtime
-                at = now()
+                time_ms = now()
                 events: list[NetworkEvent] = []
-                if due is None or due > at:
-                    events = sockets.wait(None if due is None else (due - at) / 1000)
-                    at = now()
+                if wakes_at is None or wakes_at > time_ms:
+                    events = sockets.wait(None if wakes_at is None else (wakes_at - time_ms) / 1000)
+                    time_ms = now()
                 if (runtime := ref()) is None:
                     break
                 runtime.wakes_at = 0
-                if due is not None and due <= at:
+                if wakes_at is not None and wakes_at <= time_ms:
                     # If the process was suspended, responses may have arrived in the meantime. They are
                     # applied before the deadlines are checked.
                     events += sockets.wait(0)
                 for event in events:
-                    runtime._perform(step(runtime.engine, event, at))
-                runtime._perform(step(runtime.engine, ev.Tick(), at))
+                    runtime._perform(step(runtime.engine, event, time_ms))
+                runtime._perform(step(runtime.engine, ev.Tick(), time_ms))
         except BaseException as error:  # An unlogged exception would stop the producer without a message.
             log.exception("the producer's thread failed")
             if (runtime := ref()) is not None:
@@ -175,14 +176,17 @@ class BlockingProducerRuntime(ProducerRuntime):
             keep_alive.clear()
             sockets.close()
 
-    def _next_wake(self) -> int | None:
-        """Return the time (ms) at which the thread must wake by itself; None if it only waits for events."""
+    def _schedule_wake(self) -> int | None:
+        """Set and return the time (ms) at which the thread wakes by itself; None if it waits for events only.
+
+        If no batch is open, the thread's reference to the runtime is removed.
+        """
         with self.waiters.lock:
             if not self.records.open_batches:
                 self._keep_alive.clear()
-            self.wakes_at = due = 0 if self._needs_step else self.engine.due()
-            self._needs_step = False
-        return due
+            wakes_at = 0 if self._needs_step else self.engine.due()
+            self.wakes_at, self._needs_step = wakes_at, False
+        return wakes_at
 
     def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
@@ -199,6 +203,7 @@ class BlockingProducerRuntime(ProducerRuntime):
                     pass
 
     def _finish(self, reason: str, failure: BaseException | None = None) -> None:
+        """Fail every open delivery, and call the callbacks of the deliveries."""
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 action.callback()

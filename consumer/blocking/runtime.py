@@ -43,12 +43,14 @@ class BlockingRuntime(Runtime):
         look()
         self.sockets = Sockets()
         self.owner = SocketOwner()
+        # Whether the engine is applying events. Only a signal handler can make another call meanwhile.
         self._stepping = False
         self._claim = _Claim()
         # Future -> the lock with which a thread waits for it.
         self._future_locks: dict[Future[Any], threading.Lock] = {}
         # Ids of the threads that are running a callback of a future. Blocking calls from them are rejected.
-        self._completing: set[int] = set()
+        self._completing_threads: set[int] = set()
+        # The actions of the engine that the sockets have not performed yet.
         self._actions: deque[NetworkAction] = deque()
         # The time (ms) at which the engine's thread wakes by itself: 0 while it is awake, None if only an
         # event can wake it.
@@ -120,6 +122,7 @@ class BlockingRuntime(Runtime):
         return None if due is None else max(0, due - now()) / 1000
 
     def _write(self) -> None:
+        """Perform the pending actions. The calling thread must own the sockets."""
         while self._actions:
             self.sockets.perform(self._actions.popleft())
 
@@ -131,7 +134,7 @@ class BlockingRuntime(Runtime):
         with Held():
             lifecycle.unregister(self)
             self.stopped = True
-            self._wake()
+            self._wake_thread()
             if loss := self.driver.loss():
                 # Pass a string, not the runtime, because a log record keeps its arguments alive.
                 log.warning("%s was dropped without close()%s", str(self), loss)
@@ -153,17 +156,16 @@ class BlockingRuntime(Runtime):
                     actions = self._feed(events, last)
                 finally:
                     self._stepping = False
-                self._rouse()
+                self._write_or_wake()
             return actions
         finally:
             self._publish()
 
-    def _rouse(self) -> None:
-        """Write the pending requests. Wake the engine's thread if some remain, or if it must wake earlier
-        than planned.
+    def _write_or_wake(self) -> None:
+        """Write the pending requests, or wake the engine's thread to write them.
 
-        If possible the calling thread writes the requests itself, so that the engine's thread does not have
-        to wake up.
+        The thread is also woken if it must wake earlier than planned. If possible the calling thread writes
+        the requests itself, so that the engine's thread does not have to wake up.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not
@@ -181,18 +183,19 @@ class BlockingRuntime(Runtime):
                 self.owner.give_back(has_read=False)
         if not self._actions:
             due = self.driver.due()
-            if due is None or (wakes_at is not None and wakes_at <= due):
+            wakes_early_enough = due is None or (wakes_at is not None and wakes_at <= due)
+            if wakes_early_enough:
                 return
         self.sockets.wake()
         self.wakes_at = 0
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        return self.waiters.wait(last_change, deadline, self._read)
+        return self.waiters.wait(last_change, deadline, self._read_sockets)
 
-    def _read(self, last_change: int, timeout: float) -> bool:
+    def _read_sockets(self, last_change: int, timeout: float) -> bool:
         """Read a consumer's sockets in this thread.
 
-        Return False if no connection uses TLS, or if another thread reads the sockets.
+        Return False without reading if no connection uses TLS, or if another thread owns the sockets.
         """
         if not (self.sockets.uses_tls and self.exclusive):
             return False
@@ -260,6 +263,7 @@ class BlockingRuntime(Runtime):
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
+        """Close the awaitable and raise IllegalState: callbacks of a blocking client must be functions."""
         close: Callable[[], None] | None = getattr(answer, "close", None)
         if close is not None:
             close()
@@ -275,8 +279,8 @@ class BlockingRuntime(Runtime):
 
     def _complete(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
         thread = threading.get_ident()
-        nested = thread in self._completing
-        self._completing.add(thread)
+        is_nested = thread in self._completing_threads
+        self._completing_threads.add(thread)
         try:
             if error is not None:
                 future.set_exception(error)
@@ -294,8 +298,8 @@ class BlockingRuntime(Runtime):
             # application runs. So the exception is logged.
             log.exception("a callback of a future failed")
         finally:
-            if not nested:
-                self._completing.discard(thread)
+            if not is_nested:
+                self._completing_threads.discard(thread)
 
     def _perform(self, action: NetworkAction) -> None:
         self._actions.append(action)
@@ -307,7 +311,7 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if self.forked:
             self.check_process()
-        if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
+        if threading.current_thread() is self.thread or threading.get_ident() in self._completing_threads:
             # A callback of a future makes this call. The call does not acquire `_claim`, because the
             # application's thread may hold it until the callback returns, for example in the poll that
             # completed the future.
@@ -339,18 +343,21 @@ class BlockingRuntime(Runtime):
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
         self.stopped = True
-        self._wake()
+        self._wake_thread()
 
-    def _wake(self) -> None:
+    def _wake_thread(self) -> None:
         """Wake the engine's thread, whether it polls the sockets or waits to own them."""
         self.owner.recall()
         self.sockets.wake()
 
     def end(self, deadline: int = 0) -> None:
-        """Stop the thread, which closes the sockets. Wait for the thread until shortly after `deadline`."""
+        """Stop the thread, which closes the sockets, and fail the open futures.
+
+        Wait for the end of the thread until shortly after `deadline` (ms).
+        """
         self.closed = self.stopped = True
         lifecycle.unregister(self)
-        self._wake()
+        self._wake_thread()
         if threading.current_thread() is not self.thread:
             # If the thread is resolving a host name, it ends only after the name is resolved.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
@@ -382,12 +389,14 @@ class _Claim:
         return self._methods[0] if self._methods else "a call"
 
     def acquire(self, method: str) -> bool:
+        """Acquire the right for a call of `method`; return False if another thread has it."""
         if not self._lock.acquire(blocking=False):
             return False
         self._methods.append(method)
         return True
 
     def is_callers(self) -> bool:
+        """Return whether no other thread has the right."""
         if not self._lock.acquire(blocking=False):
             return False
         self._lock.release()

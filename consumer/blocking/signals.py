@@ -27,11 +27,13 @@ _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTO
 # The numbers of all signals.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
-_named = {int(known) for known in signal.Signals if known.name not in _FATAL}
+_NAMED = {int(number) for number in signal.Signals if number.name not in _FATAL}
+# The signals that `Held` delays by default.
+#
 # Each call of a client queries the handlers of these signals, and one query takes 0.04 microseconds. So the
 # signals between SIGRTMIN and SIGRTMAX are omitted: they are half of all signals, and few programs use them.
 # `look` adds those that have a handler, when a client is created and when a call waits.
-_numbers = tuple(number for number in EVERY if number in _named)
+_delayed = tuple(number for number in EVERY if number in _NAMED)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
@@ -40,30 +42,32 @@ def look() -> None:
 
     From now on `Held` also delays the handlers of these signals.
     """
-    global _numbers
-    new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]
-    if new:
-        _numbers = (*_numbers, *new)
+    global _delayed
+    handled = [n for n in _NAMELESS if n not in _delayed and callable(_signal.getsignal(n))]
+    if handled:
+        _delayed = (*_delayed, *handled)
 
 
 class Held:
     """A block in which no signal handler is called. The handlers of signals that arrive in the block are
     called at its end, and may raise there.
 
-    `on_signal` is called when a signal arrives, so that it can end a wait inside the block.
+    `on_signal` is called when a signal arrives, so that it can end a wait inside the block. `numbers` are the
+    signals to delay, by default those in `_delayed`. In threads other than the main thread, in which Python
+    calls no signal handlers, the block has no effect.
     """
 
-    __slots__ = ("_due", "_handlers", "_numbers", "_on_signal")
+    __slots__ = ("_arrived", "_handlers", "_numbers", "_on_signal")
 
     def __init__(
         self, on_signal: Callable[[], object] | None = None, numbers: tuple[int, ...] | None = None
     ) -> None:
         self._on_signal = on_signal
-        self._numbers = _numbers if numbers is None else numbers
+        self._numbers = _delayed if numbers is None else numbers
 
     def __enter__(self) -> None:
         self._handlers: list[tuple[int, Any]] = []
-        self._due: list[tuple[int, FrameType | None]] = []
+        self._arrived: list[tuple[int, FrameType | None]] = []
         if threading.get_ident() != threading.main_thread().ident:
             return
         try:
@@ -72,15 +76,15 @@ class Held:
                 # Default handlers and handlers of C code are not callable, so they are not replaced.
                 if callable(handler):
                     self._handlers.append((number, handler))
-                    _signal.signal(number, self._delay)
+                    _signal.signal(number, self._record_signal)
         except BaseException as error:
-            _call_all(_signal.signal, self._handlers)
+            _call_for_each(_signal.signal, self._handlers)
             # A ValueError means that this is a subinterpreter, in which no signal handlers run.
             if not isinstance(error, ValueError):
                 raise
 
-    def _delay(self, number: int, frame: FrameType | None) -> None:
-        self._due.append((number, frame))
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
+        self._arrived.append((number, frame))
         if self._on_signal is not None:
             self._on_signal()
 
@@ -93,18 +97,18 @@ class Held:
         # A signal arrived during the loop. Its handler, which the loop had already restored, raised an
         # exception before the loop had restored the remaining handlers.
         except BaseException:
-            _call_all(_signal.signal, self._handlers)
+            _call_for_each(_signal.signal, self._handlers)
             raise
         finally:
-            if self._due:
+            if self._arrived:
                 handlers = dict(self._handlers)
-                _call_all(lambda number, frame: handlers[number](number, frame), self._due)
+                _call_for_each(lambda number, frame: handlers[number](number, frame), self._arrived)
 
 
-def _call_all(function: Callable[[int, Any], object], arguments: list[tuple[int, Any]]) -> None:
+def _call_for_each(function: Callable[[int, Any], object], arguments: list[tuple[int, Any]]) -> None:
     """Call `function` once for each pair in `arguments`, even if some of the calls raise."""
     if arguments:
         try:
             function(*arguments[0])
         finally:
-            _call_all(function, arguments[1:])
+            _call_for_each(function, arguments[1:])

@@ -20,8 +20,8 @@ from __future__ import annotations
 import threading
 import time
 
+# Seconds for which the application may be away after it has read, before the client's thread reads again.
 AWAY_S = 0.02
-"""Seconds for which the application may be away after it has read, before the client's thread reads again."""
 
 
 class SocketOwner:
@@ -34,17 +34,19 @@ class SocketOwner:
         # Whether a thread of the application wants to read while the client's thread owns the sockets.
         self.requested = False
         self.borrower = 0  # The id of the application's thread that owns the sockets, or 0.
-        self._taken = False
+        self._is_owned = False
         # Whether the client's thread must be the next owner.
         self._recalled = False
         # Whether the client's thread waits, without a timeout, until the owner releases the sockets.
-        self._asleep = False
-        self._away_until = 0.0
+        self._client_thread_waits = False
+        # Until this time (s), the free sockets are kept for the application's threads.
+        self._reserved_until = 0.0
         # The lock is reentrant, because the finalizer of a dropped client calls `recall`. Any thread may run
         # the finalizer at any time, even while it holds the lock.
         self._lock = threading.RLock()
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        # The client's thread waits by acquiring this lock, and is woken by its release.
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
 
     # ---- the client's own thread
 
@@ -55,25 +57,28 @@ class SocketOwner:
         no thread has used them for AWAY_S.
         """
         while (seconds := self._try_acquire()) != 0:
-            self._bell.acquire(timeout=seconds)
+            self._wakeup.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Take the sockets and return 0, or return how many seconds to wait (-1: until `_ring` is called)."""
+        """Take the sockets and return 0, or return how many seconds to wait.
+
+        -1 means to wait until `_wake_client_thread` is called.
+        """
         with self._lock:
-            if self._taken:
-                self._asleep = True
+            if self._is_owned:
+                self._client_thread_waits = True
                 return -1
-            seconds = self._away_until - time.monotonic()
+            seconds = self._reserved_until - time.monotonic()
             if seconds > 0 and not self._recalled:
                 return seconds
-            self._taken, self._recalled = True, False
+            self._is_owned, self._recalled = True, False
             return 0
 
     def hand_over(self) -> None:
         """Release the sockets for the thread that requested them."""
         with self._lock:
-            self._taken = self.requested = False
-            self._away_until = time.monotonic() + AWAY_S
+            self._is_owned = self.requested = False
+            self._reserved_until = time.monotonic() + AWAY_S
 
     # ---- other threads
 
@@ -87,10 +92,10 @@ class SocketOwner:
         with self._lock:
             if self._recalled:
                 return False
-            if self._taken:
+            if self._is_owned:
                 self.requested = self.requested or (to_read and not self.borrower)
                 return False
-            self._taken = True
+            self._is_owned = True
             self.borrower = threading.get_ident()
             return True
 
@@ -101,11 +106,11 @@ class SocketOwner:
         is called.
         """
         with self._lock:
-            self._taken, self.borrower = False, 0
+            self._is_owned, self.borrower = False, 0
             if has_read:
-                self._away_until = time.monotonic() + AWAY_S
-            if self._asleep:
-                self._ring()
+                self._reserved_until = time.monotonic() + AWAY_S
+            if self._client_thread_waits:
+                self._wake_client_thread()
 
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
@@ -116,10 +121,12 @@ class SocketOwner:
         """
         with self._lock:
             self.requested = False
-            self._recalled = not self._taken or self.borrower != 0
-            self._ring()
+            client_thread_owns = self._is_owned and not self.borrower
+            self._recalled = not client_thread_owns
+            self._wake_client_thread()
 
-    def _ring(self) -> None:
-        self._asleep = False
-        if self._bell.locked():
-            self._bell.release()
+    def _wake_client_thread(self) -> None:
+        """End the wait of the client's thread in `acquire`, or its next wait. The lock must be held."""
+        self._client_thread_waits = False
+        if self._wakeup.locked():
+            self._wakeup.release()

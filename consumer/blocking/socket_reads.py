@@ -25,6 +25,8 @@ LONG = 128 * 1024
 # Maximum time (ms) for which a read of a long response waits. Meanwhile, other connections are not read.
 _WAIT_MS = 5
 
+# The flags of `recv_into`: return the available bytes without waiting, or wait until the buffer is full.
+# `prepare` limits the wait. On other systems than Linux, all reads are non-blocking.
 if sys.platform == "linux":
     NOW, ALL = socket.MSG_DONTWAIT, socket.MSG_WAITALL
 else:
@@ -39,19 +41,24 @@ def prepare(sock: socket.socket) -> None:
 
 
 def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
-    """Receive into `room`. Return the byte count (0: end of stream), and whether more may be available."""
-    if not ALL or len(room) <= LONG:
-        most, size = len(room), sock.recv_into(room, 0, NOW)
-    elif len(room) <= VERY_LONG:
-        most, size = len(room), sock.recv_into(room, 0, ALL)
-    # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. If fewer bytes of
-    # the response were missing, the kernel would never wake the thread. So this read leaves the last
-    # MIN_WAKEUP_BYTES to the next read.
+    """Receive into `room`. Return the byte count (0: end of stream), and whether more may be available.
+
+    `room` is the buffer for the missing bytes of a response. For a long response, the call waits at most
+    `_WAIT_MS`.
+    """
+    requested = len(room)
+    if not ALL or requested <= LONG:
+        size = sock.recv_into(room, 0, NOW)
+    elif requested <= VERY_LONG:
+        size = sock.recv_into(room, 0, ALL)
     else:
-        most = len(room) - MIN_WAKEUP_BYTES
+        # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. If fewer bytes
+        # of the response were missing, the kernel would never wake the thread. So this read leaves the last
+        # MIN_WAKEUP_BYTES to the next read.
+        requested -= MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)
         try:
-            size = sock.recv_into(room[:most], 0, ALL)
+            size = sock.recv_into(room[:requested], 0, ALL)
         finally:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-    return size, size == most
+    return size, size == requested

@@ -77,9 +77,10 @@ MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
 _NEVER = float("inf")
+_Events = list[NetworkEvent]
 
 
-class _Socket(msgspec.Struct, eq=False):
+class _Connection(msgspec.Struct, eq=False):
     host: tuple[str, int]
     tls: Tls | None
     receive_buffer: ReceiveBuffer
@@ -87,13 +88,15 @@ class _Socket(msgspec.Struct, eq=False):
     sock: socket.socket | None = None
     connected: bool = False
     responded: bool = False  # Whether a response has arrived.
+    # The bytes that the socket has not accepted yet.
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
     # Whether the kernel's send buffer is full. The selector reports when the socket accepts bytes again.
     full: bool = False
-    addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
+    addresses: deque[Address] = msgspec.field(default_factory=deque[Address])  # Those not tried yet.
     address: Address | None = None
-    # When a part of a long response was last reported, in seconds of `time.monotonic()`.
-    arriving_since: float = _NEVER
+    # When the first part of a long response arrived, or when its progress was last reported, in seconds of
+    # `time.monotonic()`.
+    last_progress_at: float = _NEVER
     # When the next address is tried, in seconds of `time.monotonic()`.
     next_address_at: float = _NEVER
     error: str = ""
@@ -106,13 +109,13 @@ class Sockets:
     """The sockets of one engine. Creating them raises OSError if no file descriptor is free."""
 
     def __init__(self) -> None:
-        self._sockets: dict[int, _Socket] = {}
+        self._connections: dict[int, _Connection] = {}
         # The events that the next `take` returns.
-        self._events: list[NetworkEvent] = []
+        self._events: _Events = []
         # Whether any connection uses TLS, which determines the thread that reads (`socket_owner`).
         self.uses_tls = False
         # The buffer for encrypted bytes, None until a connection uses TLS.
-        self._room: memoryview | None = None
+        self._tls_buffer: memoryview | None = None
         self._failures = AddressFailures()
         # Held while a socket is being closed, and while another thread writes to one, because the descriptor
         # of a closed socket may be reused immediately.
@@ -122,13 +125,13 @@ class Sockets:
         self._tokens = TokenRequests(self.wake)
         self._selector = selectors.DefaultSelector()
         try:
-            self._waker, self._woken = socket.socketpair()
+            self._wake_sender, self._wake_receiver = socket.socketpair()
         except OSError:
             self._selector.close()
             raise
-        self._waker.setblocking(False)
-        self._woken.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._wake_sender.setblocking(False)
+        self._wake_receiver.setblocking(False)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
         self._closed = False
 
     @staticmethod
@@ -139,13 +142,13 @@ class Sockets:
     def wake(self) -> None:
         """Make `wait` return. Any thread may call this method."""
         with contextlib.suppress(OSError):
-            self._waker.send(b"\0")
+            self._wake_sender.send(b"\0")
 
     def perform(self, action: NetworkAction) -> None:
         """Perform an action of the network client: open, write, close, or request a token."""
         match action:
             case Open(key=key, host=host, port=port, tls=tls, max_response=max_response, dialer=dialer):
-                self._sockets[key] = _Socket((host, port), tls, ReceiveBuffer(max_response))
+                self._connections[key] = _Connection((host, port), tls, ReceiveBuffer(max_response))
                 self.uses_tls = self.uses_tls or tls is not None
                 if dialer is not None:
                     if (dialed := self._dials.dial(key, dialer, host, port)) is not None:
@@ -159,7 +162,7 @@ class Sockets:
             case Shut(key=key):
                 self._shut(key)
             case GetToken(key=key, source=source):
-                self._events += self._tokens.request(key, source, self._sockets)
+                self._events += self._tokens.request(key, source, self._connections)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
@@ -171,18 +174,16 @@ class Sockets:
         if not isinstance(action, Write):
             return False
         with self._closing:
-            known = self._sockets.get(action.key)
-            if known is None or known.sock is None or known.tls is not None:
+            conn = self._connections.get(action.key)
+            if conn is None or conn.sock is None or conn.tls is not None:
                 return False
-            if not known.connected or known.pending:
+            if not conn.connected or conn.pending:
                 return False
             sent: list[int] = []
             try:
                 # Ctrl-C cannot interrupt an expression that calls only C functions. So an action whose bytes
                 # were sent is never left in `todo`, where it would be sent again.
-                sent.extend(
-                    map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
-                )
+                sent.extend(map(conn.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW)))
             # The caller passes the action to `perform`, which gets the same error and reports it.
             except OSError:
                 todo.appendleft(action)
@@ -216,75 +217,75 @@ class Sockets:
 
     def _select(self, timeout: float | None) -> bool:
         """Call the selector once and handle its results. Return whether `wake` was called."""
-        events, woken = self._events, False
-        until = min([known.next_address_at for known in self._sockets.values()], default=_NEVER)
-        if until != _NEVER:
-            wait_s = max(0.0, until - time.monotonic())
+        events, was_woken = self._events, False
+        next_address_at = min([conn.next_address_at for conn in self._connections.values()], default=_NEVER)
+        if next_address_at != _NEVER:
+            wait_s = max(0.0, next_address_at - time.monotonic())
             timeout = wait_s if timeout is None else min(timeout, wait_s)
         for ready, mask in self._selector.select(None if timeout is None else min(timeout, MAX_SELECT_S)):
             key = ready.data
             if key is None:
-                woken = True
+                was_woken = True
                 with contextlib.suppress(OSError):
-                    self._woken.recv(4096)
+                    self._wake_receiver.recv(4096)
                 continue
-            known = self._sockets.get(key)
-            if known is None or known.sock is None:
+            conn = self._connections.get(key)
+            if conn is None or conn.sock is None:
                 continue
-            if not known.connected:
-                self._finish_connect(key, known, known.sock, events)
+            if not conn.connected:
+                self._on_connect_ended(key, conn, conn.sock, events)
                 continue
             if mask & selectors.EVENT_WRITE:
-                self._flush(key, known, known.sock, events)
-            if mask & selectors.EVENT_READ and key in self._sockets:
-                self._read(key, known, known.sock, events)
+                self._send_pending(key, conn, conn.sock, events)
+            if mask & selectors.EVENT_READ and key in self._connections:
+                self._read(key, conn, conn.sock, events)
         for resolved in self._resolver.take():
             self._on_resolved(resolved, events)
         for dialed in self._dials.take():
             self._on_dialed(dialed, events)
         events += self._tokens.take()
-        if until != _NEVER:
+        if next_address_at != _NEVER:
             self._try_next_addresses(events)
-        return woken
+        return was_woken
 
     def close(self) -> None:
         """Close all connections."""
         if self._closed:
             return
         self._closed = True
-        for key in list(self._sockets):
+        for key in list(self._connections):
             self._shut(key)
         self._selector.close()
-        self._waker.close()
-        self._woken.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     def abandon(self) -> None:
         """Close this process's copies of the sockets after a fork, without a message to the brokers."""
         self._closed = True
-        for known in self._sockets.values():
-            if known.sock is not None:
-                known.sock.close()
-        self._sockets.clear()
+        for conn in self._connections.values():
+            if conn.sock is not None:
+                conn.sock.close()
+        self._connections.clear()
         self._selector.close()
-        self._waker.close()
-        self._woken.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     # ---- connecting
 
-    def _on_resolved(self, resolved: Resolved, events: list[NetworkEvent]) -> None:
-        known = self._sockets.get(resolved.key)
-        if known is None:
+    def _on_resolved(self, resolved: Resolved, events: _Events) -> None:
+        conn = self._connections.get(resolved.key)
+        if conn is None:
             return  # The connection was closed during the name lookup.
-        known.addresses.extend(self._failures.sort(known.host, resolved.addresses))
-        known.error = resolved.error
-        self._connect(resolved.key, known, events)
+        conn.addresses.extend(self._failures.sort(conn.host, resolved.addresses))
+        conn.error = resolved.error
+        self._connect(resolved.key, conn, events)
 
-    def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+    def _connect(self, key: int, conn: _Connection, events: _Events) -> None:
         """Connect to the next address. If the attempt fails immediately, try the following addresses."""
-        while known.addresses:
-            family, address = known.address = known.addresses.popleft()
+        while conn.addresses:
+            family, address = conn.address = conn.addresses.popleft()
             try:
-                known.sock = sock = socket.socket(family, socket.SOCK_STREAM)
+                conn.sock = sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.setblocking(False)
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -292,30 +293,29 @@ class Sockets:
                 with contextlib.suppress(BlockingIOError):
                     sock.connect(address)
             except (OSError, ValueError, OverflowError) as error:
-                self._on_address_failed(known, describe_error(error))
+                self._on_address_failed(conn, describe_error(error))
                 continue
-            known.next_address_at = time.monotonic() + PATIENCE_S if known.addresses else _NEVER
+            conn.next_address_at = time.monotonic() + PATIENCE_S if conn.addresses else _NEVER
             return
-        self._on_broken(key, known.accepted_error or known.error or "the host name has no address", events)
+        self._on_broken(key, conn.accepted_error or conn.error or "the host name has no address", events)
 
-    def _on_address_failed(self, known: _Socket, why: str) -> None:
+    def _on_address_failed(self, conn: _Connection, why: str) -> None:
         """Close the socket, and record that its address failed."""
-        known.error = why
-        known.next_address_at = _NEVER
-        self._close_socket(known)
-        if known.address is not None:
-            self._failures.add(known.host, known.address)
+        conn.error = why
+        conn.next_address_at = _NEVER
+        self._close_socket(conn)
+        if conn.address is not None:
+            self._failures.add(conn.host, conn.address)
 
-    def _try_next_addresses(self, events: list[NetworkEvent]) -> None:
+    def _try_next_addresses(self, events: _Events) -> None:
+        """Abandon the addresses that have not accepted in time, and try the next ones."""
         at = time.monotonic()
-        late = [pair for pair in self._sockets.items() if pair[1].next_address_at <= at]
-        for key, known in late:
-            self._on_address_failed(known, f"no answer within {PATIENCE_S:g} s")
-            self._connect(key, known, events)
+        overdue = [pair for pair in self._connections.items() if pair[1].next_address_at <= at]
+        for key, conn in overdue:
+            self._on_address_failed(conn, f"no answer within {PATIENCE_S:g} s")
+            self._connect(key, conn, events)
 
-    def _finish_connect(
-        self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]
-    ) -> None:
+    def _on_connect_ended(self, key: int, conn: _Connection, sock: socket.socket, events: _Events) -> None:
         try:
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -323,23 +323,23 @@ class Sockets:
             self._selector.modify(sock, selectors.EVENT_READ, key)
             prepare(sock)
         except OSError as error:
-            self._on_address_failed(known, describe_error(error))
-            self._connect(key, known, events)
+            self._on_address_failed(conn, describe_error(error))
+            self._connect(key, conn, events)
             return
-        known.next_address_at = _NEVER
-        self._begin(key, known, sock, events)
+        conn.next_address_at = _NEVER
+        self._on_connected(key, conn, sock, events)
 
-    def _on_dialed(self, dialed: Dialed, events: list[NetworkEvent]) -> None:
+    def _on_dialed(self, dialed: Dialed, events: _Events) -> None:
         """Use the socket that the application's dialer has returned, or report the dialer's error."""
         key, sock = dialed.key, dialed.sock
-        known = self._sockets.get(key)
-        if known is None or sock is None:
+        conn = self._connections.get(key)
+        if conn is None or sock is None:
             if sock is not None:
                 sock.close()
-            if known is not None:
+            if conn is not None:
                 self._on_broken(key, dialed.error, events)
             return
-        known.sock = sock
+        conn.sock = sock
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -348,47 +348,45 @@ class Sockets:
         except (OSError, ValueError) as error:
             self._on_broken(key, describe_error(error), events)
             return
-        self._begin(key, known, sock, events)
+        self._on_connected(key, conn, sock, events)
 
-    def _begin(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+    def _on_connected(self, key: int, conn: _Connection, sock: socket.socket, events: _Events) -> None:
         """Report a connected socket, and start the TLS handshake if the connection uses TLS."""
-        known.connected = True
-        if known.tls is None:
+        conn.connected = True
+        if conn.tls is None:
             events.append(Opened(key))
             return
         events.append(Reached(key))
         try:
-            known.pipe = known.tls.pipe(known.host[0])
-            first = known.pipe.begin()
+            conn.pipe = conn.tls.pipe(conn.host[0])
+            client_hello = conn.pipe.begin()
         except TlsFailed as error:
             self._on_broken(key, str(error), events, denied=True)
             return
-        self._send(key, known, sock, first, events)
+        self._send(key, conn, sock, client_hello, events)
 
     # ---- bytes
 
     def _write(self, key: int, data: bytes) -> None:
-        known = self._sockets.get(key)
-        if known is None or known.sock is None or not known.connected:
+        conn = self._connections.get(key)
+        if conn is None or conn.sock is None or not conn.connected:
             return
-        if known.pipe is not None:
+        if conn.pipe is not None:
             try:
-                data = known.pipe.seal(data)
+                data = conn.pipe.seal(data)
             except TlsFailed as error:
                 self._on_broken(key, str(error), self._events)
                 return
-        self._send(key, known, known.sock, data, self._events)
+        self._send(key, conn, conn.sock, data, self._events)
 
-    def _send(
-        self, key: int, known: _Socket, sock: socket.socket, data: bytes, events: list[NetworkEvent]
-    ) -> None:
-        known.pending.append(memoryview(data))
-        if not known.full:
-            self._flush(key, known, sock, events)
+    def _send(self, key: int, conn: _Connection, sock: socket.socket, data: bytes, events: _Events) -> None:
+        conn.pending.append(memoryview(data))
+        if not conn.full:
+            self._send_pending(key, conn, sock, events)
 
-    def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+    def _send_pending(self, key: int, conn: _Connection, sock: socket.socket, events: _Events) -> None:
         """Send as many of the pending bytes as the socket accepts, without copying them."""
-        pending = known.pending
+        pending = conn.pending
         try:
             while pending:
                 sent = sock.send(pending[0], NOW)
@@ -401,33 +399,33 @@ class Sockets:
         except OSError as error:
             self._on_broken(key, describe_error(error), events)
             return
-        if known.full != bool(pending):
-            known.full = bool(pending)
-            also = selectors.EVENT_WRITE if known.full else 0
-            self._watch(key, sock, selectors.EVENT_READ | also, events)
+        if conn.full != bool(pending):
+            conn.full = bool(pending)
+            write_event = selectors.EVENT_WRITE if conn.full else 0
+            self._watch_for(key, sock, selectors.EVENT_READ | write_event, events)
 
-    def _watch(self, key: int, sock: socket.socket, mask: int, events: list[NetworkEvent]) -> None:
+    def _watch_for(self, key: int, sock: socket.socket, mask: int, events: _Events) -> None:
         try:
             self._selector.modify(sock, mask, key)
         except (OSError, ValueError, KeyError) as error:
             self._on_broken(key, describe_error(error), events)
 
-    def _read(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
-        if known.pipe is not None:
-            self._read_tls(key, known, known.pipe, sock, events)
+    def _read(self, key: int, conn: _Connection, sock: socket.socket, events: _Events) -> None:
+        if conn.pipe is not None:
+            self._read_tls(key, conn, conn.pipe, sock, events)
             return
-        receive_buffer, before, size = known.receive_buffer, len(events), 0
+        receive_buffer, event_count, size = conn.receive_buffer, len(events), 0
         try:
             for _ in range(MAX_READS):
-                with receive_buffer.writable() as room:
-                    size, more = receive(sock, room)
+                with receive_buffer.writable() as buffer:
+                    size, may_have_more = receive(sock, buffer)
                 if not size:
                     self._on_broken(key, CLOSED, events)
                     return
                 if bodies := receive_buffer.received(size):
-                    known.responded = True
+                    conn.responded = True
                     events.extend(Answer(key, body) for body in bodies)
-                if not more:
+                if not may_have_more:
                     break
         except BlockingIOError:
             pass
@@ -436,93 +434,95 @@ class Sockets:
             self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             self._on_broken(key, describe_error(error), events)
-        if len(events) > before:
-            known.arriving_since = _NEVER
+        if len(events) > event_count:
+            conn.last_progress_at = _NEVER
         elif size:
-            self._report_arriving(key, known, events)
+            self._report_progress(key, conn, events)
 
-    def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+    def _report_progress(self, key: int, conn: _Connection, events: _Events) -> None:
         """Report, at most once a second, that a part of a long response has arrived."""
         at = time.monotonic()
-        if at >= known.arriving_since + PROGRESS_INTERVAL_S:
+        if conn.last_progress_at == _NEVER:
+            conn.last_progress_at = at
+        elif at >= conn.last_progress_at + PROGRESS_INTERVAL_S:
             events.append(Data(key, b""))
-            known.arriving_since = at
-        known.arriving_since = min(known.arriving_since, at)
+            conn.last_progress_at = at
 
     def _read_tls(
-        self, key: int, known: _Socket, pipe: Pipe, sock: socket.socket, events: list[NetworkEvent]
+        self, key: int, conn: _Connection, pipe: Pipe, sock: socket.socket, events: _Events
     ) -> None:
-        if self._room is None:
-            self._room = memoryview(bytearray(TLS_BUFFER_BYTES))
-        before = len(events)
+        if self._tls_buffer is None:
+            self._tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
+        event_count = len(events)
         try:
-            size = sock.recv_into(self._room, 0, NOW)
+            size = sock.recv_into(self._tls_buffer, 0, NOW)
             if not size:
                 self._on_broken(key, pipe.end(), events)
                 return
             was_secured = pipe.secured
             try:
-                pipe.feed(self._room[:size])
+                pipe.feed(self._tls_buffer[:size])
             finally:  # After an error, TLS sends an alert with the reason to the broker.
-                if (out := pipe.outgoing()) and key in self._sockets:
-                    self._send(key, known, sock, out, events)
+                if (encrypted := pipe.outgoing()) and key in self._connections:
+                    self._send(key, conn, sock, encrypted, events)
             if pipe.secured and not was_secured:
                 events.append(Opened(key))
-            while key in self._sockets:
-                with known.receive_buffer.writable() as room:
-                    size = pipe.read_into(room)
+            while key in self._connections:
+                with conn.receive_buffer.writable() as buffer:
+                    size = pipe.read_into(buffer)
                 if not size:
                     break
-                if bodies := known.receive_buffer.received(size):
-                    known.responded = True
+                if bodies := conn.receive_buffer.received(size):
+                    conn.responded = True
                     events.extend(Answer(key, body) for body in bodies)
         except BlockingIOError:
             return
         except TlsFailed as error:
-            if key in self._sockets:
+            if key in self._connections:
                 self._on_broken(key, str(error), events, denied=error.final)
         except FrameError as error:
             broken = Broken.from_frame_error(key, error)
             self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
-            if key in self._sockets:
+            if key in self._connections:
                 self._on_broken(key, describe_error(error), events)
-        if len(events) > before:
-            known.arriving_since = _NEVER
+        if len(events) > event_count:
+            conn.last_progress_at = _NEVER
         elif pipe.secured:
-            self._report_arriving(key, known, events)
+            self._report_progress(key, conn, events)
 
     # ---- the end
 
-    def _on_broken(self, key: int, why: str, events: list[NetworkEvent], *, denied: bool = False) -> None:
-        known = self._sockets.get(key)
-        if known is not None and known.connected and known.addresses and not (known.responded or denied):
-            self._on_address_failed(known, why)
-            known.accepted_error, known.connected, known.full, known.pipe = why, False, False, None
-            known.pending.clear()
-            known.receive_buffer = ReceiveBuffer(known.receive_buffer.max_size)
-            self._connect(key, known, events)
+    def _on_broken(self, key: int, why: str, events: _Events, *, denied: bool = False) -> None:
+        """Close a connection and report `Broken`, or try the next address if no response has arrived."""
+        conn = self._connections.get(key)
+        if conn is not None and conn.connected and conn.addresses and not (conn.responded or denied):
+            self._on_address_failed(conn, why)
+            conn.accepted_error, conn.connected, conn.full, conn.pipe = why, False, False, None
+            conn.pending.clear()
+            conn.receive_buffer = ReceiveBuffer(conn.receive_buffer.max_size)
+            self._connect(key, conn, events)
             return
         self._shut(key)
         events.append(Broken(key, why, denied))
 
     def _shut(self, key: int) -> None:
-        known = self._sockets.pop(key, None)
-        if known is None:
+        conn = self._connections.pop(key, None)
+        if conn is None:
             return
         self._dials.forget(key)
-        if known.sock is not None and known.pipe is not None and not known.pending:
+        if conn.sock is not None and conn.pipe is not None and not conn.pending:
             with contextlib.suppress(OSError):
-                known.sock.send(known.pipe.close(), NOW)
-        if known.sock is not None and not known.responded:
+                conn.sock.send(conn.pipe.close(), NOW)
+        if conn.sock is not None and not conn.responded:
             # A connection without a response counts as failed, so the next attempt starts with another
             # address.
-            self._on_address_failed(known, "")
-        self._close_socket(known)
+            self._on_address_failed(conn, "")
+        self._close_socket(conn)
 
-    def _close_socket(self, known: _Socket) -> None:
+    def _close_socket(self, conn: _Connection) -> None:
         with self._closing:
-            sock, known.sock = known.sock, None
+            sock, conn.sock = conn.sock, None
         if sock is not None:
             with contextlib.suppress(KeyError, ValueError, OSError):
                 self._selector.unregister(sock)

@@ -63,7 +63,7 @@ def test_an_address_that_never_answers_is_tried_last_the_next_time(
             while not (events := sockets.wait(0.1)):
                 assert time.monotonic() < deadline
             assert events == [Opened(key)]
-            sock = sockets._sockets[key].sock
+            sock = sockets._connections[key].sock
             assert sock is not None
             reached.append(sock.getpeername()[0])
             sockets.perform(Shut(key))

@@ -682,7 +682,7 @@ def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
             if not written:
                 return wait_on_sockets(seconds)
             written = False
-            [connection] = sockets._sockets.values()
+            [connection] = sockets._connections.values()
             assert connection.sock is not None
             select.select([connection.sock], [], [], 10)
             later.enter_context(clock_ahead(monkeypatch, producer))

@@ -53,11 +53,11 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
         monkeypatch.setattr(runtime.sockets, "wake", lambda: wakes.append(None))
         monkeypatch.setattr(runtime.records, "needs_sender_now", lambda: is_sealed)
         runtime.wakes_at = clock.now() + wakes_in_ms if wakes_in_ms else wakes_in_ms
-        runtime._on_records()
+        runtime._wake_for_records()
         assert bool(wakes) is is_woken
         assert (runtime.wakes_at == 0) is (is_woken or wakes_in_ms == 0)
         assert runtime._keep_alive == [runtime]
-        runtime._on_records()
+        runtime._wake_for_records()
         assert len(wakes) == is_woken  # A second call does not wake the thread again.
         assert runtime._keep_alive == [runtime]
         monkeypatch.undo()
@@ -67,12 +67,12 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
 
 def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: Producer) -> None:
     runtime: Any = producer._runtime
-    with runtime.locked():  # The thread cannot pass `_next_wake` meanwhile.
-        runtime._next_wake()
+    with runtime.locked():  # The thread cannot pass `_schedule_wake` meanwhile.
+        runtime._schedule_wake()
         runtime.wakes_at = 0  # The thread is awake, and has ended its last step.
         runtime.wake()
-        assert runtime._next_wake() == runtime.wakes_at == 0
-        assert runtime._next_wake() != 0  # One more step is enough.
+        assert runtime._schedule_wake() == runtime.wakes_at == 0
+        assert runtime._schedule_wake() != 0  # One more step is enough.
         runtime.wakes_at = None
         runtime.wake()
 
@@ -81,10 +81,10 @@ def test_the_thread_keeps_a_producer_alive_only_while_records_are_open(producer:
     runtime: Any = producer._runtime
     with runtime.locked():
         runtime._keep_alive[:] = [runtime]
-        runtime._next_wake()
+        runtime._schedule_wake()
         assert runtime._keep_alive == []
         delivery = producer.send("t", b"x")
-        due = runtime._next_wake()
+        due = runtime._schedule_wake()
         assert runtime._keep_alive == [runtime]
     assert due is not None
     assert not delivery.done()

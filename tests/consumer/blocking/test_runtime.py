@@ -95,7 +95,7 @@ def test_the_callback_of_a_future_may_only_make_calls_that_do_not_wait(reader: C
     runtime._complete_open(ev.Done(future, None, None))
     (error,) = errors
     assert str(error).startswith("position() was called in the callback of a future and would block")
-    assert runtime._completing == set()
+    assert runtime._completing_threads == set()
     assert future.result(0) is None
 
 
@@ -192,7 +192,7 @@ def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_applica
         with pytest.raises(KeyboardInterrupt):
             runtime._complete(future, 5, None)
         assert caplog.records == []
-    assert runtime._completing == set()
+    assert runtime._completing_threads == set()
     assert future.result(0) == 5
     runtime._complete(future, 6, None)  # A completed future keeps its first result.
     assert future.result(0) == 5
@@ -251,23 +251,23 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         patch.setattr(runtime, "owner", free)
         patch.setattr(runtime.driver, "due", lambda: None)
         changes = runtime.changes
-        assert runtime._read(changes, 0.5) is True
+        assert runtime._read_sockets(changes, 0.5) is True
         assert (sockets.polls, free.returned) == ([0.5], 1)
         # The engine is already due, so the poll must not wait for the caller's 0.5 s.
         patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
-        assert runtime._read(changes, 0.5) is True
+        assert runtime._read_sockets(changes, 0.5) is True
         assert sockets.polls[1:] == [0.0]
         # If anything has changed since `changes` was read, the wait ends without a poll.
-        assert runtime._read(changes - 1, 0.5) is True
+        assert runtime._read_sockets(changes - 1, 0.5) is True
         assert len(sockets.polls) == 2
         assert sockets.wakes == 0
         for owner, wakes in ((held, 0), (requested, 1)):
             patch.setattr(runtime, "owner", owner)
-            assert runtime._read(changes, 0.5) is False
+            assert runtime._read_sockets(changes, 0.5) is False
             assert (sockets.wakes, owner.returned) == (wakes, 0)
         patch.setattr(sockets, "uses_tls", False)
         patch.setattr(runtime, "owner", free)
-        assert runtime._read(changes, 0.5) is False
+        assert runtime._read_sockets(changes, 0.5) is False
         assert len(sockets.polls) == 2
 
 
@@ -285,10 +285,10 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
         patch.setattr(runtime, "owner", owner)
         patch.setattr(runtime, "_fail", failures.append)
         if isinstance(error, Exception):
-            assert runtime._read(runtime.changes, 0.5) is True
+            assert runtime._read_sockets(runtime.changes, 0.5) is True
         else:
             with pytest.raises(KeyboardInterrupt):
-                runtime._read(runtime.changes, 0.5)
+                runtime._read_sockets(runtime.changes, 0.5)
     assert failures == [error]
     assert owner.returned == 1
     # The sockets are returned before the callbacks run, so that other threads can read meanwhile.
@@ -319,7 +319,7 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
         patch.setattr(runtime, "exclusive", is_exclusive)
         patch.setattr(runtime, "_open", {Future()} if has_future else set())
         runtime.wakes_at = 0
-        runtime._rouse()
+        runtime._write_or_wake()
         assert sockets.wakes == 0  # No wakeup is needed: wakes_at is 0, so the engine's thread is awake.
     assert owner.recalls == (has_future and uses_tls and is_exclusive)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from consumer.blocking import sockets as sockets_module
-from consumer.blocking.sockets import Sockets, _Socket
+from consumer.blocking.sockets import Sockets, _Connection
 from consumer.dialers import Dialed
 from consumer.engine.network.transport import (
     Answer,
@@ -52,11 +52,11 @@ class Engine:
         ours, theirs = socket.socketpair()
         theirs.settimeout(10)
         self.peers.append(theirs)
-        known = _Socket(("kafka", 9092), tls, ReceiveBuffer(max_response))
-        self.sockets._sockets[key] = known
+        connection = _Connection(("kafka", 9092), tls, ReceiveBuffer(max_response))
+        self.sockets._connections[key] = connection
         self.sockets._on_dialed(Dialed(key, ours), self.sockets._events)
-        known.addresses.extend(addresses[1:])
-        known.address = addresses[0] if addresses else None
+        connection.addresses.extend(addresses[1:])
+        connection.address = addresses[0] if addresses else None
         return theirs
 
     def tls_connection(self) -> tuple[socket.socket, PlainPipe]:
@@ -156,7 +156,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(
 
 def test_bytes_that_the_kernel_does_not_accept_are_sent_when_it_does(engine: Engine) -> None:
     peer = engine.connect(1)
-    sock = engine.sockets._sockets[1].sock
+    sock = engine.sockets._connections[1].sock
     assert sock is not None
     data = bytes(range(256)) * 4_000
     engine.sockets.perform(Write(1, data))
@@ -262,34 +262,34 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
     # The client tries the next address, which refuses connections. The reported error is that of the first
     # address.
     assert engine.events(10) == [Broken(1, "reset", denied)]
-    assert engine.sockets._sockets == {}
+    assert engine.sockets._connections == {}
 
 
 def test_an_address_that_does_not_answer_is_followed_by_the_next_after_some_seconds(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, clock(monkeypatch) as at:
-        known = _Socket(("kafka", 9092), None, ReceiveBuffer(100))
-        engine.sockets._sockets[1] = known
+        connection = _Connection(("kafka", 9092), None, ReceiveBuffer(100))
+        engine.sockets._connections[1] = connection
         answering: Address = (socket.AF_INET, server.getsockname())
         engine.sockets._on_resolved(Resolved(1, (answering, answering)), engine.sockets._events)
-        first = known.sock
-        assert known.next_address_at == 52.0
+        first = connection.sock
+        assert connection.next_address_at == 52.0
         at[0] = 51.9
         engine.sockets._try_next_addresses(engine.sockets._events)
-        assert known.sock is first
+        assert connection.sock is first
         at[0] = 52.0
         engine.sockets._try_next_addresses(engine.sockets._events)
-        assert known.sock is not first
-        assert known.error == "no answer within 2 s"
+        assert connection.sock is not first
+        assert connection.error == "no answer within 2 s"
         # No time limit applies to the last address, because no other is left to try.
-        assert known.next_address_at == float("inf")
+        assert connection.next_address_at == float("inf")
         assert engine.events(10) == [Opened(1)]
 
 
 def test_a_host_without_an_address_breaks_the_connection(engine: Engine) -> None:
     for key, error, why in ((1, "", "the host name has no address"), (2, "unknown", "unknown")):
-        engine.sockets._sockets[key] = _Socket(("kafka", 9092), None, ReceiveBuffer(100))
+        engine.sockets._connections[key] = _Connection(("kafka", 9092), None, ReceiveBuffer(100))
         engine.sockets._on_resolved(Resolved(key, (), error), engine.sockets._events)
         engine.sockets._on_resolved(Resolved(9, (A,)), engine.sockets._events)  # It was shut.
         assert engine.events() == [Broken(key, why)]
@@ -301,7 +301,7 @@ def test_a_dialed_socket_of_a_connection_that_was_shut_is_closed(engine: Engine)
         assert sock.fileno() == -1
     engine.sockets._on_dialed(Dialed(1, None, "refused"), engine.sockets._events)
     assert engine.events() == []
-    engine.sockets._sockets[1] = _Socket(("kafka", 9092), None, ReceiveBuffer(100))
+    engine.sockets._connections[1] = _Connection(("kafka", 9092), None, ReceiveBuffer(100))
     engine.sockets._on_dialed(Dialed(1, None, "refused"), engine.sockets._events)
     assert engine.events() == [Broken(1, "refused")]
 
@@ -356,11 +356,11 @@ def test_a_dialer_whose_thread_cannot_start_breaks_the_connection(
 def test_a_closed_socket_of_a_dialer_breaks_the_connection(engine: Engine) -> None:
     closed = socket.socket()
     closed.close()
-    engine.sockets._sockets[1] = _Socket(("kafka", 9092), None, ReceiveBuffer(100))
+    engine.sockets._connections[1] = _Connection(("kafka", 9092), None, ReceiveBuffer(100))
     engine.sockets._on_dialed(Dialed(1, closed), engine.sockets._events)
     (event,) = engine.events()
     assert isinstance(event, Broken)
-    assert engine.sockets._sockets == {}
+    assert engine.sockets._connections == {}
 
 
 def test_a_token_request_that_fails_at_once_breaks_the_connection(
@@ -375,7 +375,7 @@ def test_a_token_request_that_fails_at_once_breaks_the_connection(
     monkeypatch.setattr(engine.sockets._tokens, "request", request)
     engine.sockets.perform(GetToken(1, "source"))  # type: ignore[arg-type]
     assert engine.events() == [Broken(1, "no token")]
-    assert lookups == [(1, "source", engine.sockets._sockets)]
+    assert lookups == [(1, "source", engine.sockets._connections)]
 
 
 def test_a_write_that_fails_at_once_is_left_to_the_engines_thread(engine: Engine) -> None:
