@@ -25,7 +25,7 @@ MAX_BACKLOG: Final = 1 << 20
 # single read may contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
 # The number of bytes of a large response that are passed to the transport at a time: 256 KiB. asyncio copies
-# the bytes that the socket does not accept.
+# the bytes that the socket does not accept, and a small piece keeps this copy small.
 _PIECE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
@@ -224,10 +224,11 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's data; return whether the connection stays open for the time being.
+        """Handle the end of the client's data; return whether the connection stays open for now.
 
         A producer with acks=0 may close its side of the connection right after a request. So a connection
-        without TLS stays open until the received requests are served.
+        without TLS stays open until the received requests are served. Every connection stays open until the
+        pieces of a large response are sent.
         """
         self._is_half_closed = bool(self._bodies) and self.tls is None
         if self._unsent and not self._is_half_closed:

@@ -33,7 +33,8 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 class HelpFormatter(argparse.HelpFormatter):
     """Formats help texts for the width of the terminal, without breaking words at their hyphens.
 
-    argparse itself breaks words at hyphens, and keeps a group of exclusive options on one line, however long.
+    A group of exclusive options that is too long for one line is split. argparse itself breaks words at
+    hyphens, and never splits such a group.
     """
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -48,7 +49,8 @@ class HelpFormatter(argparse.HelpFormatter):
         width, self._width = self._width, _UNLIMITED
         line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
         self._width = width
-        # With an empty prefix, argparse calls this method for the name of a command, which must be one line.
+        # An empty prefix means that argparse needs only the name of a command, for the usage messages of its
+        # subcommands. The name must be one line.
         if prefix == "":
             return line
         title = f"usage: {self._prog}"
@@ -94,8 +96,8 @@ def _pieces(parts: Iterable[str], width: int) -> list[str]:
 LOGIN: Final = re.compile(r"[^\s@](?::|%3a)[^\s@]+(?:@|%40)", re.IGNORECASE)
 # An option with its value in one word, such as --password=PASSWORD or ssl.key.password=PASSWORD.
 _OPTION: Final = re.compile(r"(-*[\w.-]+)([=: ])(.+)", re.DOTALL)
-# The name of an option that does not exist. A short option for a user or a password may include the value, as
-# in -pPASSWORD.
+# The name of an option that does not exist. In words such as -pPASSWORD, only the first two characters are
+# the name, because the rest may be a password.
 _UNKNOWN_OPTION: Final = re.compile(r"-[pPuUwW](?!\w*-)|-[^\s=:]+[=:]?")
 # The name of a parameter of a URL, as in host:9092?password=PASSWORD.
 _PARAMETER: Final = re.compile(r"[?&;#\[{(, ]([\w.-]+)\s*=")
@@ -247,8 +249,8 @@ def _from_command_config(read: Callable[[], T]) -> T:
 def read_secret(variable: str, prompt: str) -> str:
     """Return a secret from an environment variable, or else from a line of the terminal or stdin.
 
-    Unlike a command-line argument, such a secret is neither stored in the shell's history nor visible to
-    other users of the computer.
+    A command-line argument would be stored in the shell's history, and would be visible to other users of the
+    computer.
     """
     text = os.environ.get(variable)
     if text is None:

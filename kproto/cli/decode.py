@@ -251,7 +251,7 @@ def _request_time(exchange: Exchange) -> int:
 def _exchange(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Return the exchange (a request with its response) to which a frame belongs, and whether it is complete.
+    """Return the exchange (a request with its response) of a frame, and whether the exchange is complete.
 
     The exchange is None if the frame was not decoded.
     """

@@ -22,8 +22,8 @@ _RELEASES = {
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
 
-# Release of Kafka -> the number N in the name of its first metadata.version, if N is not 0. The oldest
-# version that Kafka 4 supports is 3.3-IV3, with level 7.
+# Release of Kafka -> the number N in the name of its first metadata.version. A release that is missing here
+# begins with IV0. The oldest version that Kafka 4 supports is 3.3-IV3, with level 7.
 _FIRST = {"3.3": 3}
 # Each feature except metadata.version -> the releases that raised its level by one (Feature.defaultLevel).
 _RAISED = {

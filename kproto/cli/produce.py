@@ -157,7 +157,8 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
     The input may be the output of `kproto consume --json`. In the text formats (string, hex and base64), a
-    string is the text of the key or value. Any other key or value is encoded from its JSON.
+    JSON string is the text of the key or value. Any other JSON value, and every value in another format, is
+    passed to the format as JSON text.
 
     In the format `string`, {"base64": TEXT} stands for bytes. In every other format it is an ordinary object.
     """
