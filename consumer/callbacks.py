@@ -26,11 +26,11 @@ class Callbacks:
         self._closed = False
 
     def put(self, callback: Callable[[], object]) -> None:
-        """Queue a callback. If no thread can be started, call it in the caller's thread."""
+        """Queue a callback. If no thread can start, or after `close`, call it in the caller's thread."""
         with self._lock:
             if not self._closed:
                 try:
-                    self._start()
+                    self._ensure_thread()
                 except RuntimeError:  # The system cannot start another thread.
                     log.warning("no thread for delivery callbacks: they hold the producer up")
                 else:
@@ -38,14 +38,15 @@ class Callbacks:
                     return
         run_callback(callback, BaseException)
 
-    def _start(self) -> None:
+    def _ensure_thread(self) -> None:
+        """Start the thread if it does not run yet. Raises RuntimeError if the system cannot start it."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread = threading.Thread(target=self._run_callbacks, name=self._name, daemon=True)
             thread.start()
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the queued callbacks. In a callback, return immediately."""
+        """Stop queuing, and wait at most `timeout` seconds for queued callbacks, except in a callback."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -53,7 +54,7 @@ class Callbacks:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
-    def _run(self) -> None:
+    def _run_callbacks(self) -> None:
         while (callback := self._queue.get()) is not None:
             run_callback(callback, BaseException)
             # The callback may hold the last reference to a producer, which must not stay alive while this
@@ -68,9 +69,9 @@ def run_callback(callback: Callable[[], object], caught: type[BaseException] = E
     it is Exception, so that Ctrl-C reaches the application.
     """
     try:
-        answer = callback()
-        if iscoroutine(answer):
-            answer.close()
-            log.error("a delivery callback returned the coroutine %r, which nobody awaits", answer)
+        result = callback()
+        if iscoroutine(result):
+            result.close()
+            log.error("a delivery callback returned the coroutine %r, which nobody awaits", result)
     except caught:
         log.exception("a delivery callback failed")

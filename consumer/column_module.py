@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kproto.errors import MissingExtra
 
-_NAME: Final = "kproto.records.columns"
+_MODULE: Final = "kproto.records.columns"
 # Longest time (s) for which a fork waits for the import of the decoder. The import usually takes 0.3 s.
 _FORK_TIMEOUT_S: Final = 10
 
@@ -34,8 +34,9 @@ def load_columns() -> Any:
 
 
 def columns_if_loaded() -> Any:
-    """Return the module `kproto.records.columns` if it is imported; otherwise start its import."""
-    module = sys.modules.get(_NAME)
+    """Return the module `kproto.records.columns`, or start its import and return None."""
+    # A module that another thread is still importing is in `sys.modules`, but must not be used yet.
+    module = sys.modules.get(_MODULE)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         return module
     _start_import()
@@ -44,6 +45,7 @@ def columns_if_loaded() -> Any:
 
 @cache
 def _start_import() -> None:
+    """Import the decoder in a new thread. Further calls have no effect."""
     # The thread is not a daemon, because the import of a C library must not be interrupted when the process
     # ends.
     thread = threading.Thread(target=load_columns, name="kproto import")

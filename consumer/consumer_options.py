@@ -153,10 +153,12 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recovers(self) -> bool:
+        """Whether the client connects to the bootstrap addresses again if no known broker is reachable."""
         return self.metadata_recovery_strategy == "rebootstrap"
 
     @property
     def as_java(self) -> bool:
+        """Whether the consumer behaves as Java's where kproto differs."""
         return self.policy == "java"
 
 

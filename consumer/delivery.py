@@ -87,7 +87,7 @@ class Delivery(msgspec.Struct, eq=False):
             timeout = seconds("timeout", timeout)
         if not self.done():
             self._owner.wait_for_delivery(self, timeout)
-        return self._error()
+        return self._take_error()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call `callback` when the delivery has ended, or immediately if it has already ended.
@@ -101,18 +101,20 @@ class Delivery(msgspec.Struct, eq=False):
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         yield from self._owner.await_delivery(self)
-        error = self._error()
+        error = self._take_error()
         if error is not None:
             raise without_traceback(error)
         return self._metadata()
 
-    def _error(self) -> BaseException | None:
+    def _take_error(self) -> BaseException | None:
+        """Return the error of the ended delivery, or None, and mark a failure as handled (see `outcome`)."""
         batch, _ = current_location(self._batch, self._index)
         if batch.error is not None:
             self._owner.mark_retrieved(self)
         return batch.error
 
     def _metadata(self) -> RecordMetadata:
+        """Return where the record was written. The delivery must have succeeded."""
         batch, index = current_location(self._batch, self._index)
         offset = None if batch.base_offset is None else batch.base_offset + index
         timestamp = batch.log_append_time
@@ -156,20 +158,21 @@ class PieceDelivery(Delivery, eq=False):
     rows: Any
 
     def done(self) -> bool:
-        return all(leaf.done for leaf in self._leaves())
+        return all(batch.done for batch in self._final_batches())
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def _leaves(self) -> list[ProducerBatch]:
+    def _final_batches(self) -> list[ProducerBatch]:
+        """Return the batches that contain the rows: more than one if their batch was split."""
         if self._batch.record_locations is None:
             return [self._batch]
         return list({current_location(self._batch, index)[0]: None for index in range(len(self.rows))})
 
-    def _error(self) -> BaseException | None:
-        failed = next((leaf for leaf in self._leaves() if leaf.error is not None), None)
-        if failed is None:
+    def _take_error(self) -> BaseException | None:
+        failed_batch = next((batch for batch in self._final_batches() if batch.error is not None), None)
+        if failed_batch is None:
             return None
         for index in range(len(self.rows)):
             self._owner.mark_retrieved(Delivery(self._batch, index))
-        return failed.error
+        return failed_batch.error

@@ -47,11 +47,11 @@ from .serializers import close_coroutine, describe
 # A function of (host, port) that returns a connected socket.
 Dialer: TypeAlias = Callable[[str, int], socket.socket | Awaitable[socket.socket]]
 # An error message quotes at most this many characters of a dialer's exception.
-_MAX_TEXT = 300
+_MAX_ERROR_CHARS = 300
 
 
 class Dialed(msgspec.Struct):
-    """The result of a dialer: a connected socket, or the reason why the dialer failed."""
+    """The result of a dialer for the connection `key`: a connected socket, or why the dialer failed."""
 
     key: int
     sock: socket.socket | None
@@ -106,7 +106,7 @@ def connected_socket(answer: object) -> socket.socket:
 
 def dialer_error(dialer: Any, error: BaseException) -> str:
     """Return the error message for a dialer that failed with `error`."""
-    return f"{dialer_name(dialer)} failed: {describe(error):.{_MAX_TEXT}}"
+    return f"{dialer_name(dialer)} failed: {describe(error):.{_MAX_ERROR_CHARS}}"
 
 
 class DialThreads:
@@ -134,7 +134,9 @@ class DialThreads:
             self._running[address] = self._running.get(address, 0) + 1
         try:
             name = f"kproto-dialer-{host}"
-            threading.Thread(target=self._dial, args=(dialer, host, port), name=name, daemon=True).start()
+            threading.Thread(
+                target=self._run_dialer, args=(dialer, host, port), name=name, daemon=True
+            ).start()
         except RuntimeError as error:  # The system cannot start another thread.
             with self._lock:
                 waiting.remove(key)
@@ -160,7 +162,8 @@ class DialThreads:
             results.append(self._results.popleft())
         return results
 
-    def _dial(self, dialer: Dialer, host: str, port: int) -> None:
+    def _run_dialer(self, dialer: Dialer, host: str, port: int) -> None:
+        """Call the dialer, and pass its result to the connection to `host:port` that waits longest."""
         sock, failure = None, ""
         try:
             sock = connected_socket(dialer(host, port))

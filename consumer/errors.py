@@ -32,8 +32,13 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
 }
 
 # Error codes of OffsetCommit for a member that is not part of the group's current generation.
-_GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+_NOT_IN_GENERATION = (
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
 
+# The error codes of a missing permission, named after the resource.
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
 _CLUSTER, _ID = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _RESOURCES: dict[int, str] = {
@@ -48,7 +53,7 @@ _CREATE, _IDEMPOTENT = (
     "CREATE on the cluster, or on the topic",
     "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
 )
-_NEEDED: dict[str, dict[int, str]] = {
+_MISSING_OPERATIONS: dict[str, dict[int, str]] = {
     "AddOffsetsToTxn": {_ID: "WRITE", _GROUP: "READ"},
     "AddPartitionsToTxn": {_ID: "WRITE", _TOPIC: "WRITE"},
     "AlterConfigs": {_TOPIC: "ALTER_CONFIGS", _CLUSTER: "ALTER_CONFIGS", _GROUP: "ALTER_CONFIGS"},
@@ -83,7 +88,7 @@ _NEEDED: dict[str, dict[int, str]] = {
 
 
 # (Request, error code) -> an explanation, where the code's name does not say what happened or what to do.
-_MEANINGS: dict[tuple[str, int], str] = {
+_EXPLANATIONS: dict[tuple[str, int], str] = {
     ("EndTxn", ErrorCode.INVALID_TXN_STATE): (
         "the broker has aborted this transaction, as it does after transaction_timeout_ms, and rejects this "
         "producer from now on; make a new one"
@@ -93,23 +98,23 @@ _MEANINGS: dict[tuple[str, int], str] = {
 
 def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     """Return the exception for an error code in the response to `request`."""
-    needed = _NEEDED.get(request, {}).get(code)
-    if needed is not None:
-        needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
-        advice = f"the principal of this client needs an ACL that allows {needed}"
+    operation = _MISSING_OPERATIONS.get(request, {}).get(code)
+    if operation is not None:
+        operation = operation if " on " in operation else f"{operation} on {_RESOURCES[code]}"
+        advice = f"the principal of this client needs an ACL that allows {operation}"
         # Without access to its transactional id, a producer fails permanently
         # (TransactionManager.maybeTransitionToErrorState).
         if code == _ID:
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
-    if (meant := _MEANINGS.get((request, code))) is not None:
-        detail = f"{detail}: {meant}" if detail else meant
-    kind = _SUBCLASSES.get(code)
-    if request == "OffsetCommit" and code in _GROUP_MOVED_ON:
-        kind = RebalanceInProgress if code == ErrorCode.REBALANCE_IN_PROGRESS else CommitFailed
-    if kind is None:
-        kind = Retriable if is_retriable(code) else BrokerError
-    return kind(code, request, detail)
+    if (explanation := _EXPLANATIONS.get((request, code))) is not None:
+        detail = f"{detail}: {explanation}" if detail else explanation
+    error_class = _SUBCLASSES.get(code)
+    if request == "OffsetCommit" and code in _NOT_IN_GENERATION:
+        error_class = RebalanceInProgress if code == ErrorCode.REBALANCE_IN_PROGRESS else CommitFailed
+    if error_class is None:
+        error_class = Retriable if is_retriable(code) else BrokerError
+    return error_class(code, request, detail)
 
 
 def without_traceback(error: E) -> E:
@@ -121,7 +126,7 @@ def without_traceback(error: E) -> E:
 
 
 def with_advice(error: KprotoError) -> KprotoError:
-    """Add the advice that `broker_error` gives to an error of the member's state machine."""
+    """Add `broker_error`'s advice to an error of the member's state machine, if it is NotAuthorized."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )

@@ -109,11 +109,11 @@ def call_interceptor(
     """
     name = f"{type(interceptor).__qualname__}.{method}()"
     try:
-        answer: Any = getattr(interceptor, method)(*arguments)
-        if hasattr(answer, "__await__"):
-            close_coroutine(answer)
+        result: Any = getattr(interceptor, method)(*arguments)
+        if hasattr(result, "__await__"):
+            close_coroutine(result)
             raise TypeError("it returned a coroutine, but interceptors cannot be coroutines")
-        return check(answer)
+        return check(result)
     except Exception:
         log.exception("the interceptor %s failed for %s, and is ignored", name, subject)
         return default
