@@ -17,7 +17,7 @@ DEFAULT_PORT = 9092
 # names.
 _HOST = re.compile(r"[\w.:%-]+")
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such strings; for IPv6 "[::1]:9092"'
-_OPTIONS = '; options are given each by its name, with "_" for ".", as client_id="me"'
+_OPTION_HINT = '; options are given each by its name, with "_" for ".", as client_id="me"'
 
 
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
@@ -27,20 +27,20 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     (`consumer.security.Security`).
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
-    whole: Any = bootstrap_servers
-    shown = mask_logins(whole)
-    if isinstance(whole, str):
-        whole = whole.split(",")
-    elif isinstance(whole, Mapping):
-        raise ConfigError("bootstrap_servers", shown, f"{_ALLOWED}{_OPTIONS}")
-    elif isinstance(whole, bytes) or not isinstance(whole, Iterable):
-        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
-    texts: list[Any] = list(whole)  # pyright: ignore[reportUnknownArgumentType]
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
-    parsed = [_address(text.strip(), shown, protocol) for text in texts if text.strip()]
+    servers: Any = bootstrap_servers
+    masked_servers = mask_logins(servers)
+    if isinstance(servers, str):
+        servers = servers.split(",")
+    elif isinstance(servers, Mapping):
+        raise ConfigError("bootstrap_servers", masked_servers, f"{_ALLOWED}{_OPTION_HINT}")
+    elif isinstance(servers, bytes) or not isinstance(servers, Iterable):
+        raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
+    entries: list[Any] = list(servers)  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(text, str) for text in entries):
+        raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
+    parsed = [_parse_address(text.strip(), masked_servers, protocol) for text in entries if text.strip()]
     if not parsed:
-        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
+        raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
     return parsed
 
 
@@ -52,28 +52,32 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _address(text: str, shown: object, protocol: str) -> tuple[str, int]:
+def _parse_address(text: str, masked_servers: object, protocol: str) -> tuple[str, int]:
+    """Parse one address, such as PLAINTEXT://HOST:PORT, [IPV6]:PORT or HOST.
+
+    The errors show `masked_servers`, all addresses without logins.
+    """
     if "://" in text:
         prefix, text = text.split("://", 1)
         if prefix.upper() not in PROTOCOLS:
             allowed = f"{_ALLOWED}; what may stand in front of :// is {', '.join(PROTOCOLS)}"
-            raise ConfigError("bootstrap_servers", shown, allowed)
+            raise ConfigError("bootstrap_servers", masked_servers, allowed)
         if prefix.upper() != protocol:
             allowed = f"with security_protocol={prefix.upper()!r}, which is {protocol!r} here"
-            raise ConfigError("bootstrap_servers", shown, allowed)
+            raise ConfigError("bootstrap_servers", masked_servers, allowed)
     if "@" in text:
         allowed = f"{_ALLOWED}; names and passwords are sasl_username and sasl_password"
-        raise ConfigError("bootstrap_servers", shown, allowed)
+        raise ConfigError("bootstrap_servers", masked_servers, allowed)
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
         if not bracket or (port and not port.startswith(":")) or not _is_ipv6(host):
-            raise ConfigError("bootstrap_servers", shown, _ALLOWED)
+            raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
         port = port.removeprefix(":")
     elif text.count(":") > 1:
-        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
+        raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
     else:
         host, _, port = text.partition(":")
-    digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
-    if not _HOST.fullmatch(host) or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
-        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
+    is_port = not port or (port.isascii() and port.isdigit() and len(port) < 10)
+    if not _HOST.fullmatch(host) or not is_port or not 0 < int(port or DEFAULT_PORT) < 65536:
+        raise ConfigError("bootstrap_servers", masked_servers, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

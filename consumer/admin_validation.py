@@ -29,6 +29,7 @@ from .engine.admin.quotas import ENTITY_TYPES, ClientQuotaEntity
 from .engine.admin.replicas import ELECTION_TYPES, TopicPartitionReplica
 from .engine.admin.topic_descriptions import OPERATIONS as ACL_OPERATIONS
 
+# The allowed values of arguments, in the words of the errors.
 _RESOURCE = 'a ConfigResource, as in ConfigResource("topic", "flights")'
 _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
 _ACL = 'an AclBinding, as in AclBinding("topic", "flights", "User:alice", "read")'
@@ -65,10 +66,10 @@ def numbers(name: str, value: Any) -> list[int]:
 def deletion_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
     """Check the offsets below which records are deleted. "latest" becomes -1 in the result."""
 
-    def end(name: str, offset: Any) -> int:
+    def end_offset(name: str, offset: Any) -> int:
         return -1 if isinstance(offset, str) and offset == "latest" else check.offset(name, offset)
 
-    return check.dict_of(name, value, check.partition, end, '{TopicPartition: offset, or "latest"}')
+    return check.dict_of(name, value, check.partition, end_offset, '{TopicPartition: offset, or "latest"}')
 
 
 def config_resource(name: str, value: Any) -> ConfigResource:
@@ -113,11 +114,12 @@ def config_changes(name: str, value: Any) -> dict[ConfigResource, list[AlterConf
 
 def config_types(name: str, value: Any) -> list[str]:
     return check.list_of(
-        name, value, lambda name, kind: one_of(name, kind, RESOURCE_TYPES), _choices(RESOURCE_TYPES)
+        name, value, lambda name, kind: one_of(name, kind, RESOURCE_TYPES), _list_of_choices(RESOURCE_TYPES)
     )
 
 
-def _choices(values: Collection[str]) -> str:
+def _list_of_choices(values: Collection[str]) -> str:
+    """Return the text of an error that names the strings that a list may contain."""
     return f"a list of these strings: {', '.join(map(repr, values))}"
 
 
@@ -132,10 +134,10 @@ def election_type(name: str, value: Any) -> str:
 def replicas(name: str, value: Any) -> dict[TopicPartition, list[int] | None]:
     """Check a mapping from partitions to lists of node ids; None cancels a partition's reassignment."""
 
-    def nodes(name: str, ids: Any) -> list[int] | None:
+    def node_ids(name: str, ids: Any) -> list[int] | None:
         return check.optional(numbers, name, ids)
 
-    return check.dict_of(name, value, check.partition, nodes, "{TopicPartition: [node id, ...], or None}")
+    return check.dict_of(name, value, check.partition, node_ids, "{TopicPartition: [node id, ...], or None}")
 
 
 def _replica(name: str, value: Any) -> TopicPartitionReplica:
@@ -163,13 +165,14 @@ def acl(name: str, value: Any) -> AclBinding:
     """Check an ACL. The values "any" and "match" are rejected, because they are valid only in filters."""
     if not isinstance(value, AclBinding):
         raise ConfigError(name, value, _ACL)
-    _acl_fields(name, value, ("any", "match"))
+    _check_acl_fields(name, value, ("any", "match"))
     for text in (value.resource_name, value.principal, value.host):
         check.any_text(name, text)
     return value
 
 
-def _acl_fields(name: str, value: AclBinding | AclBindingFilter, excluded: Collection[str]) -> None:
+def _check_acl_fields(name: str, value: AclBinding | AclBindingFilter, excluded: Collection[str]) -> None:
+    """Check the fields that allow only certain strings, of which the `excluded` ones are not allowed here."""
     for field, code, codes in (
         ("resource_type", value.resource_type, RESOURCES),
         ("pattern_type", value.pattern_type, PATTERN_TYPES),
@@ -187,7 +190,7 @@ def acl_filter(name: str, value: Any) -> AclBindingFilter:
     """Check a filter for ACLs."""
     if not isinstance(value, AclBindingFilter):
         raise ConfigError(name, value, _ACL_FILTER)
-    _acl_fields(name, value, ())
+    _check_acl_fields(name, value, ())
     for text in (value.resource_name, value.principal, value.host):
         check.optional(check.any_text, name, text)
     return value
@@ -227,8 +230,8 @@ def scram_alterations(name: str, value: Any) -> list[ScramAlteration]:
 def _quota_entity(name: str, value: Any) -> ClientQuotaEntity:
     if not isinstance(value, ClientQuotaEntity) or not value.names():
         raise ConfigError(name, value, _QUOTAS)
-    for part in value.names().values():
-        check.any_text(name, part)
+    for entity_name in value.names().values():
+        check.any_text(name, entity_name)
     return value
 
 
@@ -252,14 +255,14 @@ def quota_changes(name: str, value: Any) -> dict[ClientQuotaEntity, dict[str, fl
 def quota_match(name: str, value: Any) -> dict[str, str | None]:
     """Check the types and names of the entities whose quotas are described."""
 
-    def kind(name: str, key: Any) -> str:
-        text: str = one_of(name, key, ENTITY_TYPES)
-        return text
+    def entity_type(name: str, key: Any) -> str:
+        type_: str = one_of(name, key, ENTITY_TYPES)
+        return type_
 
-    def part(name: str, entity: Any) -> str | None:
+    def entity_name(name: str, entity: Any) -> str | None:
         return check.optional(check.any_text, name, entity)
 
-    return check.dict_of(name, value, kind, part, _QUOTA_MATCH)
+    return check.dict_of(name, value, entity_type, entity_name, _QUOTA_MATCH)
 
 
 # ---- features and the quorum
@@ -327,13 +330,13 @@ def hmac(name: str, value: Any) -> bytes:
 def group_partitions(name: str, value: Any) -> dict[str, list[TopicPartition] | None]:
     """Check a mapping from groups to lists of partitions; None stands for all partitions of a group."""
 
-    def chosen(name: str, partitions: Any) -> list[TopicPartition] | None:
+    def optional_partitions(name: str, partitions: Any) -> list[TopicPartition] | None:
         return check.optional(check.partitions, name, partitions)
 
-    return check.dict_of(name, value, check.group, chosen, _GROUP_PARTITIONS)
+    return check.dict_of(name, value, check.group, optional_partitions, _GROUP_PARTITIONS)
 
 
 def group_types(name: str, value: Any) -> list[str]:
     return check.list_of(
-        name, value, lambda name, kind: one_of(name, kind, GROUP_TYPES), _choices(GROUP_TYPES)
+        name, value, lambda name, kind: one_of(name, kind, GROUP_TYPES), _list_of_choices(GROUP_TYPES)
     )

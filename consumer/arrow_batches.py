@@ -48,7 +48,7 @@ _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 # Maximum number of rows that are encoded together. With this limit, the first batches of a large table are
 # sent before its remaining rows are encoded.
 _ROWS_AT_ONCE = 32_768
-_SEED, _M = 0x9747B28C, 0x5BD1E995
+_MURMUR2_SEED, _MURMUR2_MULTIPLIER = 0x9747B28C, 0x5BD1E995
 
 
 class TableColumns(msgspec.Struct, frozen=True):
@@ -62,7 +62,10 @@ class TableColumns(msgspec.Struct, frozen=True):
     partitions: Int64s | None
 
     def take(self, rows: Int64s) -> TableColumns:
-        """Return the columns with only the given rows, in the given order."""
+        """Return the columns, except `partition`, with only the given rows, in the given order.
+
+        There is at least one row, and their indexes increase.
+        """
         low, high = int(rows[0]), int(rows[-1]) + 1
         if high - low == len(rows):  # Slices of adjacent rows need no copy.
             return TableColumns(
@@ -73,11 +76,11 @@ class TableColumns(msgspec.Struct, frozen=True):
                 self.timestamps[low:high],
                 None,
             )
-        where = from_numpy(rows)
+        indexes = from_numpy(rows)
         return TableColumns(
             len(rows),
-            None if self.keys is None else self.keys.take(where),
-            None if self.values is None else self.values.take(where),
+            None if self.keys is None else self.keys.take(indexes),
+            None if self.values is None else self.values.take(indexes),
             None if self.headers is None else [self.headers[row] for row in rows.tolist()],
             self.timestamps[rows],
             None,
@@ -93,20 +96,21 @@ class TableColumns(msgspec.Struct, frozen=True):
 
         The partition is None for rows that have neither a partition nor a key.
         """
-        everywhere = np.arange(self.rows)
-        where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
+        all_rows = np.arange(self.rows)
+        # The partition of each row, or -1 for the sticky partition.
+        targets = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
-            where[validity(self.keys)] = murmur2(self.keys.drop_null()) % count
+            targets[validity(self.keys)] = murmur2(self.keys.drop_null()) % count
         if self.partitions is not None:
-            where = np.where(self.partitions >= 0, self.partitions, where)
-        if self.rows and where.min() == where.max():
-            yield (None if where[0] < 0 else int(where[0])), everywhere
+            targets = np.where(self.partitions >= 0, self.partitions, targets)
+        if self.rows and targets.min() == targets.max():
+            yield (None if targets[0] < 0 else int(targets[0])), all_rows
             return
-        order = np.argsort(where, kind="stable")
-        edges = np.flatnonzero(np.diff(where[order])) + 1
-        for rows in np.split(order, edges):
+        sorted_rows = np.argsort(targets, kind="stable")
+        group_starts = np.flatnonzero(np.diff(targets[sorted_rows])) + 1
+        for rows in np.split(sorted_rows, group_starts):
             if len(rows):
-                partition = int(where[rows[0]])
+                partition = int(targets[rows[0]])
                 yield (None if partition < 0 else partition), rows
 
 
@@ -128,20 +132,21 @@ def encode_batches(table: TableColumns, count: int, options: ProducerOptions) ->
     for partition, partition_rows in table.divide(count):
         for first in range(0, len(partition_rows), _ROWS_AT_ONCE):
             rows = partition_rows[first : first + _ROWS_AT_ONCE]
-            part = table.take(rows)
-            at = 0
+            piece_columns = table.take(rows)
+            batch_start = 0
             for batch in unnumbered(
-                part.timestamps,
-                part.keys,
-                part.values,
-                part.headers,
+                piece_columns.timestamps,
+                piece_columns.keys,
+                piece_columns.values,
+                piece_columns.headers,
                 compression=options.compression_type,
                 level=options.compression_level,
                 max_bytes=max_bytes,
             ):
-                end = at + batch.count
-                yield Piece(partition, batch, part.timestamps[at:end], rows[at:end])
-                at = end
+                batch_end = batch_start + batch.count
+                timestamps = piece_columns.timestamps[batch_start:batch_end]
+                yield Piece(partition, batch, timestamps, rows[batch_start:batch_end])
+                batch_start = batch_end
 
 
 def check_table(batch: Any, now_ms: int) -> TableColumns:
@@ -168,66 +173,75 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
     columns: dict[str, Any] = {name: _combine_chunks(batch.column(name)) for name in names}
     return TableColumns(
         rows,
-        _binary("key", columns.get("key")),
-        _binary("value", columns["value"]),
-        _headers(columns.get("headers")),
-        _timestamps(columns.get("timestamp"), rows, now_ms),
-        _partitions(columns.get("partition")),
+        _binary_column("key", columns.get("key")),
+        _binary_column("value", columns["value"]),
+        _header_rows(columns.get("headers")),
+        _timestamp_values(columns.get("timestamp"), rows, now_ms),
+        _partition_numbers(columns.get("partition")),
     )
 
 
 def _combine_chunks(column: Any) -> Any:
+    """Return the column of a Table or a RecordBatch as one array."""
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return column
 
 
-def _binary(name: str, column: Any) -> Any:
+def _binary_column(name: str, column: Any) -> Any:
+    """Return a column of texts or bytes as a BinaryArray, or None if it is missing or has the type null."""
     if column is None or pa.types.is_null(column.type):
         return None
     kind = column.type
     if kind == pa.binary():
         return column
-    convertible = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
+    convertible_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
     # pyarrow 15 has no test for the types of views, which the tables of polars contain.
     is_view = str(kind) in ("string_view", "binary_view")
-    if is_view or any(test(kind) for test in convertible) or pa.types.is_fixed_size_binary(kind):
+    if is_view or any(test(kind) for test in convertible_types) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
     if pa.types.is_dictionary(kind):
-        return _binary(name, column.dictionary_decode())
+        return _binary_column(name, column.dictionary_decode())
     raise ConfigError(f"column {name}", str(kind), "a column of type binary or string")
 
 
-def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
+def _cast_column(name: str, column: Any, column_type: Any, *, safe: bool = True) -> Any:
+    """Cast a column to an Arrow type. If `safe`, raise ConfigError for a value that the type cannot hold."""
     try:
-        return column.cast(to, safe=safe)
+        return column.cast(column_type, safe=safe)
     except pa.ArrowInvalid as error:
         raise ConfigError(
-            f"column {name}", str(column.type), f"all values must fit into {to} ({error})"
+            f"column {name}", str(column.type), f"all values must fit into {column_type} ({error})"
         ) from None
 
 
-def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
+def _timestamp_values(column: Any, rows: int, now_ms: int) -> Int64s:
+    """Return the timestamp (ms) of each row: that of the column, or `now_ms` if it is null or missing."""
     if column is None:
         return np.full(rows, now_ms, np.int64)
     # The conversion to milliseconds drops only fractions of a millisecond.
     if pa.types.is_timestamp(column.type):
-        column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
+        column = _cast_column("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s")
+        column = column.cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
-    column = _cast("timestamp", column, pa.int64())
+    column = _cast_column("timestamp", column, pa.int64())
     timestamps: Int64s = np.where(validity(column), to_numpy(column, np.int64), now_ms)
     if rows and timestamps.min() < 0:
         raise ConfigError("column timestamp", int(timestamps.min()), "milliseconds since 1970, 0 or more")
     return timestamps
 
 
-def _partitions(column: Any) -> Int64s | None:
+def _partition_numbers(column: Any) -> Int64s | None:
+    """Return the partition of each row, or -1 for null.
+
+    Return None if the column is missing or has the type null.
+    """
     if column is None or pa.types.is_null(column.type):
         return None
     if not pa.types.is_integer(column.type):
         raise ConfigError("column partition", str(column.type), "a column of integers")
-    column = _cast("partition", column, pa.int64())
+    column = _cast_column("partition", column, pa.int64())
     partitions: Int64s = np.where(validity(column), to_numpy(column, np.int64), -1)
     non_null = partitions[validity(column)]
     invalid = non_null[(non_null < 0) | (non_null > MAX_PARTITION)]
@@ -237,34 +251,45 @@ def _partitions(column: Any) -> Int64s | None:
     return partitions
 
 
-def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
+def _header_rows(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
+    """Return the headers of each row, none for a row that is null.
+
+    Return None if the column is missing or has the type null.
+    """
     if column is None or pa.types.is_null(column.type):
         return None
     kind = column.type
-    wanted = "a list of structs of key (string) and value (binary), or a map"
     if pa.types.is_map(kind):
-        pairs = [() if row is None else tuple(row) for row in column.to_pylist()]
+        rows = [() if row is None else tuple(row) for row in column.to_pylist()]
     elif (
         (pa.types.is_list(kind) or pa.types.is_large_list(kind))
         and pa.types.is_struct(kind.value_type)
         and kind.value_type.num_fields == 2
     ):
-        first, second = (kind.value_type.field(index).name for index in range(2))
-        if {first, second} == {"key", "value"}:
-            first, second = "key", "value"
-        rows: list[Any] = column.to_pylist()
-        for row in rows:
-            for header in row or ():
-                if header is None or header[first] is None:
-                    raise ConfigError("column headers", header, "neither a header nor its key may be null")
-        pairs = [
-            () if row is None else tuple((header[first], header[second]) for header in row) for row in rows
-        ]
+        rows = _pairs_of_structs(column)
     else:
-        raise ConfigError("column headers", str(kind), wanted)
+        allowed = "a list of structs of key (string) and value (binary), or a map"
+        raise ConfigError("column headers", str(kind), allowed)
     from .validation import header_pairs  # The import is in the function because few tables have headers.
 
-    return [tuple(header_pairs(row)) if row else () for row in pairs]
+    return [tuple(header_pairs(row)) if row else () for row in rows]
+
+
+def _pairs_of_structs(column: Any) -> list[tuple[Any, ...]]:
+    """Return the pairs (key, value) of each row of a column of lists of structs with two fields.
+
+    Unless the fields have the names key and value, the first one is the key.
+    """
+    struct = column.type.value_type
+    key, value = struct.field(0).name, struct.field(1).name
+    if {key, value} == {"key", "value"}:
+        key, value = "key", "value"
+    rows: list[Any] = column.to_pylist()
+    for row in rows:
+        for header in row or ():
+            if header is None or header[key] is None:
+                raise ConfigError("column headers", header, "neither a header nor its key may be null")
+    return [() if row is None else tuple((header[key], header[value]) for header in row) for row in rows]
 
 
 def murmur2(keys: Any) -> Int64s:
@@ -275,28 +300,31 @@ def murmur2(keys: Any) -> Int64s:
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     content = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    content = np.concatenate((content, np.zeros(4, np.uint8)))
+    content = np.concatenate((content, np.zeros(4, np.uint8)))  # A tail is read as a whole word.
     starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-    hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
-    m = np.uint32(_M)
-    for word in range(int(sizes.max(initial=0)) // 4 + 1):
-        positions = starts + 4 * word
-        whole = np.flatnonzero(sizes >= 4 * word + 4)
-        if len(whole):
-            k = _word(content, positions[whole]) * m
+    hashes = np.uint32(_MURMUR2_SEED) ^ sizes.astype(np.uint32)
+    m = np.uint32(_MURMUR2_MULTIPLIER)
+    # In each iteration, the keys that have a further word of 4 bytes, or 1 to 3 bytes at their end.
+    for word_index in range(int(sizes.max(initial=0)) // 4 + 1):
+        positions = starts + 4 * word_index
+        word_rows = np.flatnonzero(sizes >= 4 * word_index + 4)
+        if len(word_rows):
+            k = _read_words(content, positions[word_rows]) * m
             k = (k ^ (k >> np.uint32(24))) * m
-            hashes[whole] = (hashes[whole] * m) ^ k
-        tails = np.flatnonzero((sizes // 4 == word) & (sizes % 4 > 0))
-        if len(tails):
-            mask = (np.uint32(1) << (8 * (sizes[tails] % 4)).astype(np.uint32)) - np.uint32(1)
-            hashes[tails] = (hashes[tails] ^ (_word(content, positions[tails]) & mask)) * m
+            hashes[word_rows] = (hashes[word_rows] * m) ^ k
+        tail_rows = np.flatnonzero((sizes // 4 == word_index) & (sizes % 4 > 0))
+        if len(tail_rows):
+            tail_bits = 8 * (sizes[tail_rows] % 4)
+            mask = (np.uint32(1) << tail_bits.astype(np.uint32)) - np.uint32(1)
+            tails = _read_words(content, positions[tail_rows]) & mask
+            hashes[tail_rows] = (hashes[tail_rows] ^ tails) * m
     hashes = (hashes ^ (hashes >> np.uint32(13))) * m
     return ((hashes ^ (hashes >> np.uint32(15))) & np.uint32(0x7FFFFFFF)).astype(np.int64)
 
 
-def _word(content: NDArray[np.uint8], at: Int64s) -> NDArray[np.uint32]:
-    """Return the little-endian number in the four bytes at each index."""
-    words = content[at].astype(np.uint32)
+def _read_words(content: NDArray[np.uint8], positions: Int64s) -> NDArray[np.uint32]:
+    """Return the little-endian number in the four bytes at each position."""
+    words = content[positions].astype(np.uint32)
     for byte in range(1, 4):
-        words |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)
+        words |= content[positions + byte].astype(np.uint32) << np.uint32(8 * byte)
     return words

@@ -36,7 +36,7 @@ from .avro_schema import ABSENT, AvroField, AvroNode, checked_columns, parse
 from .avro_skipper import FEW, KEY, skip_value
 from .lanes import Ints, Lanes, merge, pa
 from .names import REGISTRY_URL
-from .registered import Mismatch, Registered
+from .registered import Mismatch, RegisteredDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -64,7 +64,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
     def registered(schema_id: SchemaId) -> Decode:
         return _Read(_parsed(column_format, registry.schema(schema_id)), reader, target).decode
 
-    return Registered(target, registered).decode
+    return RegisteredDecoder(target, registered).decode
 
 
 def _reader(column_format: ColumnFormat) -> AvroNode:

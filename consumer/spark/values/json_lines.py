@@ -31,7 +31,7 @@ from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts
 
 from .arrow_types import Kind, arrow_type, pa
 from .lanes import scatter
-from .registered import Registered
+from .registered import RegisteredDecoder
 from .strings import decode as texts
 from .wire_format import data_and_offsets
 
@@ -108,7 +108,7 @@ def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
     target = arrow_type(option, kind)
     decode = _Objects(target, kind).decode
     # JSON values are decoded without the registry's schemas, so the schema id before each value is skipped.
-    return decode if column_format.registry is None else Registered(target, lambda _: decode).decode
+    return decode if column_format.registry is None else RegisteredDecoder(target, lambda _: decode).decode
 
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:

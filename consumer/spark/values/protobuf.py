@@ -23,9 +23,9 @@ from kproto.records.arrow_arrays import from_numpy, from_texts, to_numpy
 from ...schema_registry.protobuf_schema import SERIALIZED, message_names
 from .arrow_types import arrow_type
 from .lanes import Ints, Lanes, pa, scatter
-from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, repeated
+from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, is_repeated, well_known_type
 from .protobuf_schema import message as descriptor
-from .registered import Mismatch, Registered
+from .registered import Mismatch, RegisteredDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -63,7 +63,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
         return indexed
 
-    return Registered(target, registered).decode
+    return RegisteredDecoder(target, registered).decode
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
@@ -100,9 +100,9 @@ def _check_field(field: Any, target: Any, place: str) -> None:
         entry = field.message_type.fields_by_name
         _check_field(entry["key"], target.key_type, f"{place}.key")
         _check_field(entry["value"], target.item_type, f"{place}.value")
-    elif repeated(field) and pa.types.is_list(target):
+    elif is_repeated(field) and pa.types.is_list(target):
         _check_one(field, target.value_type, f"{place}[]")
-    elif repeated(field):
+    elif is_repeated(field):
         raise ConfigError("schema", f"{place} {target}", "the field is repeated: its column must be an ARRAY")
     else:
         _check_one(field, target, place)
@@ -110,7 +110,7 @@ def _check_field(field: Any, target: Any, place: str) -> None:
 
 def _check_one(field: Any, target: Any, place: str) -> None:
     """Raise ConfigError if a field, or an item of a repeated field, cannot be converted to this type."""
-    if field.type == MESSAGE and not known(field.message_type):
+    if field.type == MESSAGE and not well_known_type(field.message_type):
         _check(field.message_type, target, place)
     elif target != _arrow(field):
         raise ConfigError("schema", f"{place} {target}", f"the field has the type {_arrow(field)}")
@@ -119,7 +119,8 @@ def _check_one(field: Any, target: Any, place: str) -> None:
 def _arrow(field: Any) -> Any:
     """Return the Arrow type of a scalar field, or of a field that is a Timestamp or Duration."""
     if field.type == MESSAGE:
-        return pa.timestamp("us", tz="UTC") if known(field.message_type) == "TIMESTAMP" else pa.duration("us")
+        is_timestamp = well_known_type(field.message_type) == "TIMESTAMP"
+        return pa.timestamp("us", tz="UTC") if is_timestamp else pa.duration("us")
     return {
         "DOUBLE": pa.float64(), "FLOAT": pa.float32(), "BIGINT": pa.int64(), "INT": pa.int32(),
         "DECIMAL(20, 0)": pa.decimal128(20, 0), "BOOLEAN": pa.bool_(), "STRING": pa.string(),
@@ -181,7 +182,7 @@ class _FieldReader:
         if packed:
             rows, value = _packed(lanes, rows, self.field)
             self.parts.append((value, value))
-        elif self.wire == 2 and len(rows) < _FEW and repeated(self.field):
+        elif self.wire == 2 and len(rows) < _FEW and is_repeated(self.field):
             rows, start, stop = _read_consecutive(lanes, rows, self.field)
             self.parts.append((start, stop))
         elif self.wire == 2:
@@ -204,7 +205,7 @@ class _FieldReader:
         ends = np.concatenate([np.zeros(0, kind), *(part[1] for part in self.parts)])
         order = np.argsort(rows, kind="stable")
         rows, starts, ends = rows[order], starts[order], ends[order]
-        if repeated(self.field):
+        if is_repeated(self.field):
             sizes = np.bincount(rows, minlength=count)
             offsets = from_numpy(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
             if is_map(self.field):
@@ -235,7 +236,7 @@ class _FieldReader:
         """
         field = self.field
         if field.type == MESSAGE:
-            moment = known(field.message_type)
+            moment = well_known_type(field.message_type)
             kind = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]) if moment else target
             inner = lanes.within(starts, ends)
             messages = _read(inner, field.message_type, kind)
@@ -399,7 +400,7 @@ def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Co
         reader, wire = numbers.get(tag >> 3), tag & 7
         if reader is not None and wire == reader.wire:
             reader.add(lanes, rows, packed=False)
-        elif reader is not None and wire == 2 and reader.wire != 2 and repeated(reader.field):
+        elif reader is not None and wire == 2 and reader.wire != 2 and is_repeated(reader.field):
             reader.add(lanes, rows, packed=True)
         else:
             _skip_field(lanes, rows, tag)

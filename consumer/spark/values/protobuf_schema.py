@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
-# Spark's type, the wire type and the numpy type for each FieldDescriptor.type.
+# Two values of FieldDescriptor.type.
 MESSAGE: Final = 11
 ENUM: Final = 14
+# Spark's type, the wire type and the numpy type for each FieldDescriptor.type.
 KINDS: dict[int, tuple[str, int, str]] = {
     1: ("DOUBLE", 1, "<f8"),
     2: ("FLOAT", 5, "<f4"),
@@ -44,43 +46,18 @@ KINDS: dict[int, tuple[str, int, str]] = {
 
 def column_type(column_format: ColumnFormat) -> str:
     """Return the DDL type of the column, which is the type of the message."""
-    return _ddl(column_format, message(column_format), ())
+    return _struct_ddl(column_format, message(column_format), ())
 
 
 def message(column_format: ColumnFormat) -> Any:
     """Return the descriptor of the message that the options name. Raises ConfigError, MissingExtra."""
-    option = column_format.option("schema")
+    files = _schema_files(column_format)
     try:
-        pb: Any = import_module("google.protobuf.descriptor_pb2")
-        messages: Any = import_module("google.protobuf.message")
-    except ImportError:
-        raise MissingExtra(f"{column_format.column}.format=protobuf", "protobuf", "protobuf") from None
-    files = pb.FileDescriptorSet()
-    if column_format.schema is not None:
-        try:
-            files.ParseFromString(base64.b64decode(column_format.schema, validate=True))
-        except (binascii.Error, ValueError, messages.DecodeError) as error:
-            raise ConfigError(
-                option, column_format.schema[:40], f"it cannot be decoded ({error}); set it to {_SHAPE}"
-            ) from None
-    elif column_format.registry is None:
-        raise ConfigError(option, None, f"protobuf needs a schema; set it to {_SHAPE}, or set {REGISTRY_URL}")
-    elif column_format.subject is None:
-        raise ConfigError(
-            column_format.option("subject"),
-            None,
-            f"the query may read several topics; set the subject, or {option}",
-        )
-    else:
-        files = _registered(column_format, column_format.with_latest_schema().latest)
-    try:
-        pool = descriptor_pool(files, _missing_import)
+        pool = descriptor_pool(files, _missing_import_error)
     except InvalidSchema as error:
-        raise ConfigError(option, error.file, error.reason) from None
-    names = [f"{file.package}.{m.name}".strip(".") for file in files.file for m in file.message_type]
-    # The registry's schema is the last file. Its first message is the default, as in Confluent's clients.
-    own = len(files.file[-1].message_type) if column_format.schema is None and files.file else 0
-    name = column_format.message or (names[-own] if own else None)
+        raise ConfigError(column_format.option("schema"), error.file, error.reason) from None
+    names = _message_names(files.file)
+    name = column_format.message or _default_message(column_format, files)
     if name is None:
         raise ConfigError(
             column_format.option("message"),
@@ -95,10 +72,59 @@ def message(column_format: ColumnFormat) -> Any:
         ) from None
 
 
-_SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
+def _schema_files(column_format: ColumnFormat) -> Any:
+    """Return the files of the schema that the options contain, or of the one that the registry has."""
+    option = column_format.option("schema")
+    try:
+        pb: Any = import_module("google.protobuf.descriptor_pb2")
+        messages: Any = import_module("google.protobuf.message")
+    except ImportError:
+        raise MissingExtra(f"{column_format.column}.format=protobuf", "protobuf", "protobuf") from None
+    files = pb.FileDescriptorSet()
+    if column_format.schema is not None:
+        try:
+            files.ParseFromString(base64.b64decode(column_format.schema, validate=True))
+        except (binascii.Error, ValueError, messages.DecodeError) as error:
+            raise ConfigError(
+                option,
+                column_format.schema[:40],
+                f"it cannot be decoded ({error}); set it to {_ALLOWED_SCHEMA}",
+            ) from None
+        return files
+    if column_format.registry is None:
+        raise ConfigError(
+            option, None, f"protobuf needs a schema; set it to {_ALLOWED_SCHEMA}, or set {REGISTRY_URL}"
+        )
+    if column_format.subject is None:
+        raise ConfigError(
+            column_format.option("subject"),
+            None,
+            f"the query may read several topics; set the subject, or {option}",
+        )
+    return _registered_files(column_format, column_format.with_latest_schema().latest)
 
 
-def _registered(column_format: ColumnFormat, schema: Any) -> Any:
+_ALLOWED_SCHEMA = (
+    "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
+)
+
+
+def _message_names(files: Sequence[Any]) -> list[str]:
+    """Return the full names of the messages that these files define, except nested messages."""
+    return [f"{file.package}.{message.name}".strip(".") for file in files for message in file.message_type]
+
+
+def _default_message(column_format: ColumnFormat, files: Any) -> str | None:
+    """Return the first message of a registered schema, as Confluent's clients do, or None.
+
+    The registered schema is the last of the files.
+    """
+    if column_format.schema is not None or not files.file:
+        return None
+    return next(iter(_message_names(files.file[-1:])), None)
+
+
+def _registered_files(column_format: ColumnFormat, schema: Any) -> Any:
     """Return the files of a registered schema: those that it imports, and then its own file."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(
@@ -113,14 +139,14 @@ def _registered(column_format: ColumnFormat, schema: Any) -> Any:
         raise ConfigError(column_format.option("schema"), None, reason) from None
 
 
-def _missing_import(file: str, imported: str) -> str:
+def _missing_import_error(file: str, imported: str) -> str:
     """Return the error text for a descriptor set that lacks an imported file."""
     return (
         f"{file} imports {imported}, which the descriptor set lacks; create it with protoc --include_imports"
     )
 
 
-def repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
     """Return whether a field is repeated. The function works with every version of the protobuf package."""
     return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
@@ -130,33 +156,39 @@ def is_map(field: Any) -> bool:
     return field.type == MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
-def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
-    """Return the DDL type of a message. `within` contains the names of the enclosing messages, to detect
-    recursion.
+def _struct_ddl(column_format: ColumnFormat, message: Any, enclosing: tuple[str, ...]) -> str:
+    """Return the DDL type of a message.
+
+    `enclosing` contains the names of the enclosing messages. Raises ConfigError if this message is one of
+    them.
     """
-    if message.full_name in within:
+    if message.full_name in enclosing:
         reason = "Spark has no recursive types; name the columns to read: .schema('value STRUCT<...>')"
         raise ConfigError(column_format.option("message"), message.full_name, reason)
-    inner = (*within, message.full_name)
-    fields = (f"{quoted(field.name)}: {_field_ddl(column_format, field, inner)}" for field in message.fields)
+    path = (*enclosing, message.full_name)
+    fields = (f"{quoted(field.name)}: {_field_ddl(column_format, field, path)}" for field in message.fields)
     return f"STRUCT<{', '.join(fields)}>"
 
 
-def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...]) -> str:
-    """Return the DDL type of a field."""
+def _field_ddl(column_format: ColumnFormat, field: Any, enclosing: tuple[str, ...]) -> str:
+    """Return the DDL type of a field. `enclosing` ends with the message that contains the field."""
     if is_map(field):
-        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return f"MAP<{_field_ddl(column_format, key, within)}, {_field_ddl(column_format, value, within)}>"
+        fields = field.message_type.fields_by_name
+        key_type, value_type = (
+            _field_ddl(column_format, fields[name], enclosing) for name in ("key", "value")
+        )
+        return f"MAP<{key_type}, {value_type}>"
     if field.type not in KINDS:
         raise ConfigError(
             column_format.option("message"), field.full_name, "protobuf groups are not supported"
         )
     type_ = KINDS[field.type][0]
     if field.type == MESSAGE:
-        type_ = known(field.message_type) or _ddl(column_format, field.message_type, within)
-    return f"ARRAY<{type_}>" if repeated(field) else type_
+        message = field.message_type
+        type_ = well_known_type(message) or _struct_ddl(column_format, message, enclosing)
+    return f"ARRAY<{type_}>" if is_repeated(field) else type_
 
 
-def known(message: Any) -> str:
+def well_known_type(message: Any) -> str:
     """Return Spark's type for a well-known message type, or an empty string for any other message."""
     return {TIMESTAMP: "TIMESTAMP", DURATION: "INTERVAL DAY TO SECOND"}.get(message.full_name, "")

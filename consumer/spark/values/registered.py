@@ -21,39 +21,40 @@ class Mismatch(ValueError):
     """Raised if a writer's schema does not fit the reader's schema or the column."""
 
 
-class Registered:
+class RegisteredDecoder:
     """Decodes values that begin with the id of their writer's schema.
 
-    `decoder` returns the decoder for the values of one schema id. If it raises NoSuchSchema, Mismatch or
-    ConfigError, the values with this id are invalid.
+    `create_decoder` returns the decoder for the values of one schema id. If it raises NoSuchSchema, Mismatch
+    or ConfigError, the values with this id are invalid. `target` is the Arrow type of the column.
     """
 
-    def __init__(self, target: Any, decoder: Callable[[SchemaId], Decode]) -> None:
-        self.target, self.decoder = target, decoder
+    def __init__(self, target: Any, create_decoder: Callable[[SchemaId], Decode]) -> None:
+        self.target, self.create_decoder = target, create_decoder
+        # The decoder for each schema id, or the reason why its values cannot be decoded.
         self.decoders: dict[SchemaId, Decode | str] = {}
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
         """Decode values in groups, one group for each schema id."""
         bad: dict[int, str] = {}
         columns: list[Column] = []
-        owners: list[Ints] = []
+        row_groups: list[Ints] = []
         for schema_id, rows in rows_by_schema_id(values, bad):
-            decode = self._decoder(schema_id)
+            decode = self._decoder_or_reason(schema_id)
             if isinstance(decode, str):
                 bad.update(dict.fromkeys(rows.tolist(), decode))
                 continue
             group = values if len(rows) == len(values) else values.take(from_numpy(rows))
-            column, wrong = decode(strip_header(group, id_size(schema_id)))
-            bad.update({int(rows[row]): reason for row, reason in wrong.items()})
+            column, group_errors = decode(strip_header(group, id_size(schema_id)))
+            bad.update({int(rows[row]): reason for row, reason in group_errors.items()})
             columns.append(column)
-            owners.append(rows)
-        return merge(columns, owners, len(values), self.target), bad
+            row_groups.append(rows)
+        return merge(columns, row_groups, len(values), self.target), bad
 
-    def _decoder(self, schema_id: SchemaId) -> Decode | str:
+    def _decoder_or_reason(self, schema_id: SchemaId) -> Decode | str:
         """Return the decoder for the values of a schema id, or the reason why they cannot be decoded."""
         if schema_id not in self.decoders:
             try:
-                self.decoders[schema_id] = self.decoder(schema_id)
+                self.decoders[schema_id] = self.create_decoder(schema_id)
             except NoSuchSchema as error:
                 self.decoders[schema_id] = str(error)
             except Mismatch as error:

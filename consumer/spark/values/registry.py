@@ -14,9 +14,9 @@ _NAMES = OptionNames(REGISTRY_URL, REGISTRY_USER, "value.subject or key.subject"
 
 def registry(options: Mapping[str, str]) -> Registry | None:
     """Return the registry that the options name, or None. Raises ConfigError."""
-    text, user = options.get(REGISTRY_URL), options.get(REGISTRY_USER)
-    if text is None:
+    url, user = options.get(REGISTRY_URL), options.get(REGISTRY_USER)
+    if url is None:
         if user is not None:
             raise ConfigError(REGISTRY_USER, "(given)", f"set {REGISTRY_URL} as well")
         return None
-    return Registry.at(text, user, _NAMES)
+    return Registry.at(url, user, _NAMES)

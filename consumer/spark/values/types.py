@@ -21,7 +21,7 @@ Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
 
 # Maps a format to the request parameter `format`, which selects the representation in which the registry
 # returns a schema.
-_SCHEMA_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
+_SCHEMA_REPRESENTATIONS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
 
 
 class Format(Protocol):
@@ -65,8 +65,8 @@ class ColumnFormat:
         The schema is requested once for each query, so the query's columns stay the same while the registry
         changes. Raises NoSuchSchema, RegistryFailed.
         """
-        if self.registry is None or self.subject is None or self.format not in _SCHEMA_FORMS:
+        if self.registry is None or self.subject is None or self.format not in _SCHEMA_REPRESENTATIONS:
             return self
         if self.schema is not None or self.latest is not None:
             return self
-        return replace(self, latest=self.registry.latest(self.subject, _SCHEMA_FORMS[self.format]))
+        return replace(self, latest=self.registry.latest(self.subject, _SCHEMA_REPRESENTATIONS[self.format]))

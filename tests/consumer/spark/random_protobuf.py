@@ -16,7 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from consumer.spark.values import protobuf, read_formats
 from consumer.spark.values.lanes import Lanes
-from consumer.spark.values.protobuf_schema import is_map, known, repeated
+from consumer.spark.values.protobuf_schema import is_map, is_repeated, well_known_type
 from consumer.spark.values.protobuf_schema import message as descriptor
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -93,12 +93,12 @@ def kind(field: Any) -> Any:
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return pa.map_(_one(key), _one(value))
-    return pa.list_(pa.field("element", _one(field))) if repeated(field) else _one(field)
+    return pa.list_(pa.field("element", _one(field))) if is_repeated(field) else _one(field)
 
 
 def _one(field: Any) -> Any:
     """Return the Arrow type of a single value of a field."""
-    if field.type == F.TYPE_MESSAGE and not known(field.message_type):
+    if field.type == F.TYPE_MESSAGE and not well_known_type(field.message_type):
         return pa.struct([(inner.name, kind(inner)) for inner in field.message_type.fields])
     return protobuf._arrow(field)
 
@@ -139,16 +139,16 @@ def fill(random: Random, message: Any) -> Any:
             for number in range(random.randint(0, 3)):
                 message.mq[number].a = random.randint(0, 5)
         elif field.type != F.TYPE_MESSAGE:
-            if repeated(field):
+            if is_repeated(field):
                 getattr(message, field.name).extend(
                     scalar(random, field) for _ in range(random.randint(0, 4))
                 )
             else:
                 setattr(message, field.name, scalar(random, field))
-        elif repeated(field):
+        elif is_repeated(field):
             for _ in range(random.randint(0, 3)):
                 fill(random, getattr(message, field.name).add())
-        elif known(field.message_type):
+        elif well_known_type(field.message_type):
             getattr(message, field.name).seconds = random.randint(-(10**9), 10**10)
             getattr(message, field.name).nanos = random.randint(0, 999_999) * 1000
         else:
@@ -164,10 +164,10 @@ def shown(field: Any, value: Any) -> Any:
         return enum_value.name if enum_value else str(value)
     if field.type != F.TYPE_MESSAGE:
         return Decimal(value) if field.type in (4, 6) else value
-    if not known(field.message_type):
+    if not well_known_type(field.message_type):
         return expected(value)
     since = datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
-    return EPOCH + since if known(field.message_type) == "TIMESTAMP" else since
+    return EPOCH + since if well_known_type(field.message_type) == "TIMESTAMP" else since
 
 
 def expected(message: Any) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def expected(message: Any) -> dict[str, Any]:
         if is_map(field):
             inner = field.message_type.fields_by_name["value"]
             row[field.name] = {key: shown(inner, value[key]) for key in value}
-        elif repeated(field):
+        elif is_repeated(field):
             row[field.name] = [shown(field, item) for item in value]
         else:
             is_present = message.HasField(field.name) if field.has_presence else True
