@@ -480,10 +480,11 @@ class LogTruncated(OffsetOutOfRange):
     """The log was truncated below the position: records that the consumer has read are lost (KIP-320).
 
     `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. To continue, seek to
-    `diverging_offset`, or to an earlier offset.
+    `diverging_offset`, or to an earlier offset. If `diverging_offset` is None, seek to any offset of the
+    log, such as its start.
 
-    `diverging_offset` is the first offset at which the log is known to differ from what was read, or None if
-    the broker does not report it.
+    `diverging_offset` is the first offset at which the log is known to differ from what was read. It is None
+    if the log contains no record of the position's leader epoch or of an earlier epoch.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
@@ -504,8 +505,8 @@ class CommitFailed(BrokerError):
 class RebalanceInProgress(CommitFailed):
     """The group is rebalancing, so the offsets were not committed. Poll, then commit again.
 
-    Java: RebalanceInProgressException. By default, kproto's commits do not fail during a rebalance: they wait
-    until the member has joined the next generation.
+    Java: RebalanceInProgressException. With `policy="java"`, a commit during a rebalance raises this error.
+    Otherwise, the commit waits until the member has joined the next generation.
     """
 
 

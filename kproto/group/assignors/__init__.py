@@ -16,8 +16,9 @@ PYTHONHASHSEED or the order of mappings (R222).
 Each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219),
 whatever the members report as owned.
 
-A partition that a cooperative assignor moves is the only exception: it has no owner until its previous owner
-has revoked it.
+There is one exception: a cooperative assignor withholds a partition from its new owner while another member
+reports the partition as owned. Until that member has revoked the partition, no member owns it in the
+result of `assign`.
 
 If all members subscribe to the same topics, their numbers of partitions differ by at most one (R220). With
 the range assignor, this holds within each topic.

@@ -1,16 +1,17 @@
 """The cooperative-sticky assignor: a sticky assignment that moves partitions in two rebalances (KIP-429).
 
 The assignor follows Kafka's `CooperativeStickyAssignor`. The subscription contains the member's owned
-partitions and their generation. Older clients put the generation into the user data (R215).
+partitions and, from version 2 on, their generation (KIP-792). Older clients put the generation into the user
+data (R215).
 
 A partition that another member still owns is withheld from its new owner. The previous owner revokes the
 partition and rejoins, and the next rebalance assigns it (M91, R216).
 
 A partition without an owner is assigned immediately (R217).
 
-If two members with different subscriptions report the same partition in the same generation, the partition is
-assigned to no member until one of them stops reporting it. In this case, the assignor is stricter than
-Java's.
+If two members report the same partition in the same generation, the partition is assigned to no member until
+one of them stops reporting it. If members have different subscriptions, Java's assignor may assign the
+partition to one of the two immediately.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def assign(
 def read_ownership(subscription: Subscription) -> ReportedOwnership:
     """Return the partitions that a member reports as owned, and their generation.
 
-    If the subscription has no generation, it is read from the user data, where older clients put it.
+    If the subscription has no generation, the generation is read from the user data, where clients put it
+    before version 2 of the subscription.
     """
     if subscription.generation is not None:
         return ReportedOwnership(subscription.owned, subscription.generation)

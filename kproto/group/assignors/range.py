@@ -1,13 +1,15 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
-The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
-subscriber gets n // m partitions, and the first n % m subscribers get one more.
+The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). Of a topic with n partitions and m
+subscribers, each subscriber gets n // m partitions. The first n % m subscribers, in the order of
+`sort_members`, get one more.
 
 If racks influence the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose
 rack has a replica. The remaining partitions are split into ranges.
 
-If racks influence the assignment, topics with the same subscribers and the same number of partitions are
-assigned together: partition i of all these topics gets the same owner.
+Topics with the same subscribers and the same number of partitions are co-partitioned: partition i of all
+these topics gets the same owner. If racks influence the assignment, such topics are therefore assigned
+together.
 """
 
 from __future__ import annotations
