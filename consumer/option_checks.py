@@ -25,8 +25,8 @@ class Option(NamedTuple):
 
 # Instance ids must match the pattern of topic names, as in Java (Topic.validate).
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
-_RESETS: Final = ("earliest", "latest", "none")
-_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (an ISO 8601 duration)'
+_RESET_POLICIES: Final = ("earliest", "latest", "none")
+_RESET_POLICIES_TEXT = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (an ISO 8601 duration)'
 
 
 def whole_number_from(least: int, most: int = 2**31 - 1) -> Check:
@@ -78,25 +78,28 @@ def instance_id(name: str, value: Any) -> None:
 
 def reset(name: str, value: Any) -> None:
     """Check a reset policy. Only the option `on_out_of_range` also accepts ""."""
-    if value in _RESETS or (name == "on_out_of_range" and value == ""):
+    if value in _RESET_POLICIES or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):
-        raise ConfigError(name, value, _RESETS_ALLOWED)
+        raise ConfigError(name, value, _RESET_POLICIES_TEXT)
     try:
         duration_ms(value)
     except ConfigError:
-        raise ConfigError(name, value, _RESETS_ALLOWED) from None
+        raise ConfigError(name, value, _RESET_POLICIES_TEXT) from None
 
 
 def duration_ms(policy: str) -> int | None:
-    """Return the duration (ms) in a policy such as "by_duration:PT1H30M"; None for any other policy."""
+    """Return the duration (ms) in a policy such as "by_duration:PT1H30M"; None for any other policy.
+
+    Raises ConfigError for an invalid duration.
+    """
     if not policy.startswith("by_duration:"):
         return None
     ms = iso_duration_ms(policy.removeprefix("by_duration:"))
     if ms is None or ms < 0:
-        raise ConfigError("auto_offset_reset", policy, _RESETS_ALLOWED)
+        raise ConfigError("auto_offset_reset", policy, _RESET_POLICIES_TEXT)
     if ms >= 2**63:
-        raise ConfigError("auto_offset_reset", policy, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
+        raise ConfigError("auto_offset_reset", policy, f"{_RESET_POLICIES_TEXT}, of less than 2**63 ms")
     return ms
 
 
@@ -127,33 +130,33 @@ def _check_function(name: str, value: Any, function: Any, parameters: str, allow
         signature = inspect.signature(function)
     except ValueError:  # Some functions written in C have no signature.
         return
+    parameter_count = parameters.count(",") + 1
     try:
-        signature.bind(*[None] * (parameters.count(",") + 1))
+        signature.bind(*[None] * parameter_count)
     except TypeError:
-        raise ConfigError(name, value, f"{allowed}; this one has ({_parameters(signature)})") from None
+        raise ConfigError(name, value, f"{allowed}; this one has ({_parameter_names(signature)})") from None
 
 
-def _parameters(signature: inspect.Signature) -> str:
+def _parameter_names(signature: inspect.Signature) -> str:
     """Return the names of a function's parameters, separated by commas."""
     return ", ".join(signature.parameters)
 
 
 def assignors(name: str, value: Any) -> tuple[str | Assignor, ...]:
     """Check assignors: a name, several names separated by commas, or a list. Return them as a tuple."""
-    several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    is_single = callable(value) or not hasattr(several, "__iter__")
-    listed: list[Any] = [value] if is_single else list(several)
-    names = [assignor.name if isinstance(assignor, Assignor) else assignor for assignor in listed]
+    split: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    is_single = callable(value) or not hasattr(split, "__iter__")
+    items: list[Any] = [value] if is_single else list(split)
+    names = [item.name if isinstance(item, Assignor) else item for item in items]
     allowed = (
         f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "
         "each once"
     )
-    if any(callable(assignor) for assignor in listed):
+    if any(callable(item) for item in items):
         allowed = "a function needs a name for the group: kproto.group.assignors.Assignor(NAME, FUNCTION)"
-    known = all(
-        isinstance(assignor, Assignor) or (isinstance(assignor, str) and assignor in ASSIGNORS)
-        for assignor in listed
+    are_known = all(
+        isinstance(item, Assignor) or (isinstance(item, str) and item in ASSIGNORS) for item in items
     )
-    if not listed or not known or len(set(names)) != len(names):
+    if not items or not are_known or len(set(names)) != len(names):
         raise ConfigError(name, value, allowed)
-    return tuple(listed)
+    return tuple(items)

@@ -36,16 +36,16 @@ class OptionLists(NamedTuple):
 
     def omissions(self) -> list[str]:
         """Return an error message for each option that is missing from one of the lists."""
-        lists = {
+        names_by_list = {
             self.table_name: self.table.keys(),
             self.config.__name__: self.config.__annotations__.keys() - SECURITY.keys(),
             type(self.options).__name__: {*self.options.__struct_fields__} - {"security"},
         }
         file = self.config.__module__.replace(".", "/") + ".py"
         return [
-            f"the option {name} is missing in {absent} of {file}; add it, or remove it from the others"
-            for name in sorted(frozenset[str]().union(*lists.values()))
-            for absent, names in lists.items()
+            f"the option {name} is missing in {list_name} of {file}; add it, or remove it from the others"
+            for name in sorted(frozenset[str]().union(*names_by_list.values()))
+            for list_name, names in names_by_list.items()
             if name not in names
         ]
 
@@ -68,17 +68,17 @@ class OptionDoc(NamedTuple):
 
 def consumer_docs() -> list[OptionDoc]:
     """Return the options of a consumer, except those of TLS and SASL."""
-    return _docs("A consumer")
+    return _option_docs("A consumer")
 
 
 def producer_docs() -> list[OptionDoc]:
     """Return the options of a producer, except those of TLS and SASL."""
-    return _docs("A producer")
+    return _option_docs("A producer")
 
 
 def security_docs() -> list[OptionDoc]:
     """Return the options of TLS and SASL, which every client takes."""
-    types = _types(SecurityConfig)
+    types = _type_texts(SecurityConfig)
     return [OptionDoc(name, types[name], "", description) for name, description in SECURITY.items()]
 
 
@@ -90,10 +90,12 @@ def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
         if options is not None:
             lines += ["", "Options and their defaults:"]
             for option in options:
-                lines += _lines(f"{option.name}: {option.type} = {option.default}", option.description)
+                lines += _docstring_lines(
+                    f"{option.name}: {option.type} = {option.default}", option.description
+                )
         lines += ["", "For TLS and SASL:"]
         for option in security_docs():
-            lines += _lines(f"{option.name}: {option.type}", option.description)
+            lines += _docstring_lines(f"{option.name}: {option.type}", option.description)
         client.__doc__ = "\n".join(lines)
         return client
 
@@ -103,47 +105,52 @@ def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
 def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
     """Yield the name and Markdown table of each section of a chapter of docs/reference/client-options.md."""
     if chapter == "TLS and SASL":
-        yield "", _markdown(security_docs(), ("option", "meaning"))
+        yield "", _markdown_table(security_docs(), ("option", "meaning"))
         return
     table = CHAPTERS[chapter].table
-    docs = {option.name: option for option in _docs(chapter)}
+    docs = {option.name: option for option in _option_docs(chapter)}
     for section in dict.fromkeys(option.section for option in table.values()):
         rows = [docs[name] for name, option in table.items() if option.section == section]
-        yield section, _markdown(rows, ("option", "default", "meaning"))
+        yield section, _markdown_table(rows, ("option", "default", "meaning"))
 
 
-def _docs(chapter: str) -> list[OptionDoc]:
+def _option_docs(chapter: str) -> list[OptionDoc]:
+    """Return the options of a chapter. Raises TypeError if an option is missing from one of its lists."""
     lists = CHAPTERS[chapter]
     if omissions := lists.omissions():
         raise TypeError("\n".join(omissions))
-    types, defaults = _types(lists.config), msgspec.structs.asdict(lists.options)
+    types, defaults = _type_texts(lists.config), msgspec.structs.asdict(lists.options)
     return [
-        OptionDoc(name, types[name], _default(defaults[name]), option.description)
+        OptionDoc(name, types[name], _default_code(defaults[name]), option.description)
         for name, option in lists.table.items()
     ]
 
 
-def _default(value: Any) -> str:
+def _default_code(value: Any) -> str:
+    """Return a default as Python code, for example "1_000"."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return f"{value:_}" if is_number else repr(value)
 
 
-def _types(config: type[Any]) -> Mapping[str, str]:
+def _type_texts(config: type[Any]) -> Mapping[str, str]:
     """Map the options of a config class to their types, as written in the annotations."""
     return {
-        name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in config.__annotations__.items()
+        name: getattr(annotation, "__forward_arg__", str(annotation))
+        for name, annotation in config.__annotations__.items()
     }
 
 
-def _lines(declaration: str, description: str) -> list[str]:
+def _docstring_lines(declaration: str, description: str) -> list[str]:
+    """Return the lines that describe an option in a docstring."""
     wrapped = textwrap.wrap(description, _WIDTH - 2 * len(_INDENT), break_long_words=False)
     return [f"{_INDENT}{declaration}", *(f"{2 * _INDENT}{line}" for line in wrapped)]
 
 
-def _markdown(options: list[OptionDoc], header: tuple[str, ...]) -> str:
+def _markdown_table(options: list[OptionDoc], header: tuple[str, ...]) -> str:
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     for option in options:
         default = [f"`{option.default}`"] if option.default else []
         cells = [f"`{option.name}`", *default, option.description]
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        escaped_cells = [cell.replace("|", r"\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped_cells)} |")
     return "\n".join(lines)

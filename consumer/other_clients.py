@@ -23,11 +23,11 @@ P = ParamSpec("P")
 
 _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
 
-_CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
+_CONNECTS_BY_ITSELF = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
 _CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
-_LISTENER = "listener, an object of a class that extends RebalanceListener"
-_NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
+_USE_LISTENER = "listener, an object of a class that extends RebalanceListener"
+_NO_NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
 
 # Kind of object, such as a client or a delivery -> method of another library -> this library's method, or
 # advice.
@@ -50,7 +50,7 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "consume": "use poll(seconds, max_records=count)",
         "getmany": "use poll(seconds)",
         "getone": 'use "async for record in consumer"',
-        "start": _CONNECT,
+        "start": _CONNECTS_BY_ITSELF,
         "stop": "use close()",
         "commit_sync": "use commit(offsets)",
         "incremental_assign": "not needed: the consumer does it, and calls the listener",
@@ -59,16 +59,16 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "unassign": "use unsubscribe()",
         "consumer_group_metadata": "use group_metadata()",
         "memberid": "use group_metadata().member_id",
-        "bootstrap": _CONNECT,
-        "bootstrap_connected": _CONNECT,
+        "bootstrap": _CONNECTS_BY_ITSELF,
+        "bootstrap_connected": _CONNECTS_BY_ITSELF,
         "last_poll_timestamp": 'use metrics().value("last-poll-seconds-ago")',
         "cluster_id": _CLUSTER_ID,
-        "set_sasl_credentials": _NEW_PASSWORD,
+        "set_sasl_credentials": _NO_NEW_PASSWORD,
     },
     "producer": {
         "max_usable_produce_magic": "not needed: the record format follows the versions of the broker",
         "cluster_id": _CLUSTER_ID,
-        "set_sasl_credentials": _NEW_PASSWORD,
+        "set_sasl_credentials": _NO_NEW_PASSWORD,
         "produce": "use send(topic, value, key)",
         "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
         "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
@@ -77,9 +77,9 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "create_batch": "use send_columns(topic, table)",
         "send_batch": "use send_columns(topic, table)",
         "produce_batch": "use send_columns(topic, table)",
-        "start": _CONNECT,
+        "start": _CONNECTS_BY_ITSELF,
         "stop": "use close()",
-        "bootstrap_connected": _CONNECT,
+        "bootstrap_connected": _CONNECTS_BY_ITSELF,
         "init_transactions": f"the first transaction initializes the producer; {_TRANSACTIONS}",
         "begin_transaction": _TRANSACTIONS,
         "commit_transaction": _TRANSACTIONS,
@@ -118,9 +118,9 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "reset_configs": "use incremental_alter_configs(changes)",
         "wait_for_topics": "not needed: create_topics(topics) returns when every partition has a leader",
         "cluster_id": "use describe_cluster().cluster_id",
-        "set_sasl_credentials": _NEW_PASSWORD,
+        "set_sasl_credentials": _NO_NEW_PASSWORD,
         "poll": "not needed: each call returns its result",
-        "start": _CONNECT,
+        "start": _CONNECTS_BY_ITSELF,
         "stop": "use close()",
     },
     "delivery": {
@@ -144,9 +144,9 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "asynchronous": "commit_async(offsets)",
     "message": "{partition: offset + 1}",
     "callback": "commit_async(offsets, callback)",
-    "on_assign": _LISTENER,
-    "on_revoke": _LISTENER,
-    "on_lost": _LISTENER,
+    "on_assign": _USE_LISTENER,
+    "on_revoke": _USE_LISTENER,
+    "on_lost": _USE_LISTENER,
     "send: callback": "send(...).add_done_callback(function)",
     "send: on_delivery": "send(...).add_done_callback(function)",
     "send: timestamp_ms": "timestamp, in milliseconds",
@@ -160,9 +160,9 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
     The message names the argument to use instead, or lists the known arguments.
     """
     name = min(names)
-    argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
-    use = f"use {argument}" if argument else f"it has {', '.join(known)}"
-    return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
+    substitute = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
+    hint = f"use {substitute}" if substitute else f"it has {', '.join(known)}"
+    return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
@@ -171,24 +171,24 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     If the attribute is a method of another library, the error names kproto's equivalent. `kind` is a key of
     `METHODS`.
     """
-    error = f"{type(client).__name__!r} object has no attribute {name!r}"
+    message = f"{type(client).__name__!r} object has no attribute {name!r}"
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
     if method in METHODS[kind]:
-        return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
+        return AttributeError(f"{message}; {METHODS[kind][method]}", name=name, obj=client)
     # The method may belong to another kind of client, for example if the application calls a producer's
     # method on a consumer.
-    other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
+    other_kind = next((client_kind for client_kind in CLIENTS if method in METHODS[client_kind]), None)
     hint = ""
     if other_kind and kind in CLIENTS:
         article = "an" if other_kind == "admin client" else "a"
         hint = f"; of {article} {other_kind}: {METHODS[other_kind][method]}"
-    return AttributeError(f"{error}{hint}", name=name, obj=client)
+    return AttributeError(f"{message}{hint}", name=name, obj=client)
 
 
 # Advice for constructor calls with too many positional arguments. These arguments are topics in kafka-python
 # and aiokafka. In sarama's groups the second argument is the group id.
-_FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
-_FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
+_HINT_FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
+_HINT_FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
 
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
@@ -202,11 +202,11 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     """
 
     @functools.wraps(init)
-    def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def init_without_secrets(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
             error_text = (
                 f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
-                "by name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
+                "by name; " + (_HINT_FOR_GROUPS if hasattr(self, "consume") else _HINT_FOR_OTHERS)
             )
             del self, args, kwargs  # The arguments may contain passwords, and the client has no repr yet.
             raise TypeError(error_text)
@@ -233,7 +233,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
             del self
             raise error.with_traceback(None)  # noqa: B904
 
-    return checked
+    return init_without_secrets
 
 
 def _without_secrets(value: Any) -> Any:

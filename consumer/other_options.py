@@ -18,19 +18,19 @@ from typing import Final
 from .security.option_names import unknown_hint
 
 
-def _same_answer(names: str, answer: str) -> dict[str, str]:
-    """Map several names, separated by spaces, to one answer."""
-    return dict.fromkeys(names.split(), answer)
+def _same_advice(names: str, advice: str) -> dict[str, str]:
+    """Map several names, separated by spaces, to the same advice."""
+    return dict.fromkeys(names.split(), advice)
 
 
 # Other libraries' options for every kind of client.
-_ALL: Final[Mapping[str, str]] = {
+_ALL_CLIENTS_OPTIONS: Final[Mapping[str, str]] = {
     "api_version": "not needed: each broker reports its versions",
     "api_version_auto_timeout_ms": "not needed: each broker reports its versions",
     "broker_version_fallback": "not needed: each broker reports its versions",
     "loop": "not needed: the clients for asyncio use the running loop",
     "client_dns_lookup": "not needed: the addresses of a name are tried in turn",
-    **_same_answer(
+    **_same_advice(
         "bootstrap_server broker_list brokers hosts kafka_bootstrap_server "
         "kafka_bootstrap_servers metadata_broker_list seed_brokers",
         "the addresses of brokers are the first argument",
@@ -39,11 +39,11 @@ _ALL: Final[Mapping[str, str]] = {
     "socket_timeout_ms": "use request_timeout_ms",
     "proxy_url": "use dialer; consumer.proxies has one for proxies",
     "socks5_proxy": "use dialer; consumer.proxies has one for proxies",
-    **_same_answer(
+    **_same_advice(
         "connect_cb socket_cb resolve_cb",
         "use dialer, a function of (host, port) that returns a connected socket",
     ),
-    **_same_answer(
+    **_same_advice(
         "receive_buffer_bytes send_buffer_bytes socket_options socket_keepalive_enable "
         "socket_receive_buffer_bytes socket_send_buffer_bytes broker_address_family",
         "use dialer, which can set the options of a socket before it returns the socket",
@@ -51,7 +51,7 @@ _ALL: Final[Mapping[str, str]] = {
     "socket_nagle_disable": "not needed: TCP_NODELAY is set on every socket",
     "bootstrap_timeout_ms": "not needed: each call has a timeout, and the client connects until then",
     "broker_address_ttl": "not needed: addresses are looked up at each connection",
-    **_same_answer(
+    **_same_advice(
         "api_version_request api_version_request_timeout_ms api_version_fallback_ms",
         "not needed: each broker reports its versions",
     ),
@@ -61,25 +61,25 @@ _ALL: Final[Mapping[str, str]] = {
     "metadata_cluster_check_enable": "not needed: ApiVersions v5 names the cluster and the broker",
     "topic_blacklist": "subscribe with a pattern that excludes the topics",
     "reconnect_backoff_jitter_ms": "not needed: each backoff is varied by 20 %",
-    **_same_answer(
+    **_same_advice(
         "metric_reporters statistics_interval_ms stats_cb",
         "call metrics()",
     ),
-    **_same_answer(
+    **_same_advice(
         "metrics_enabled metrics_num_samples metrics_sample_window_ms metrics_recording_level "
         "metric_group_prefix auto_include_jmx_reporter",
         "call metrics(): metrics are always measured, with Java's default windows",
     ),
-    **_same_answer(
+    **_same_advice(
         "client_software_name client_software_version",
         "no such option: ApiVersions contains the name and version of kproto",
     ),
-    **_same_answer(
+    **_same_advice(
         "debug log_level log_cb log_queue log_thread_name log_connection_close",
         "not needed: the client logs to the logger kproto.consumer of Python's logging",
     ),
     "config_providers": "not supported: read the secrets before the client is created",
-    **_same_answer(
+    **_same_advice(
         "kafka_client selector opaque default_topic_conf plugin_library_paths "
         "builtin_features closesocket_cb open_cb enable_random_seed message_copy_max_bytes "
         "enable_sparse_connections socket_max_fails socket_blocking_max_ms "
@@ -89,27 +89,27 @@ _ALL: Final[Mapping[str, str]] = {
     ),
     "ssl_certificate": "use ssl_certfile, which may be the PEM text itself",
     "ssl_key": "use ssl_keyfile, which may be the PEM text itself",
-    **_same_answer(
+    **_same_advice(
         "ssl_certificate_verify_cb ssl_engine_id ssl_engine_callback_data security_providers "
         "https_ca_location https_ca_pem",
         "use ssl_context, your own",
     ),
-    **_same_answer(
+    **_same_advice(
         "sasl_login_refresh_buffer_seconds sasl_login_refresh_min_period_seconds "
         "sasl_login_refresh_window_factor sasl_login_refresh_window_jitter",
         "not needed: a token is renewed after 80 % of its lifetime",
     ),
-    **_same_answer(
+    **_same_advice(
         "sasl_login_connect_timeout_ms sasl_login_read_timeout_ms sasl_login_retry_backoff_ms "
         "sasl_login_retry_backoff_max_ms",
         "no such option: requests for a token have fixed timeouts and backoffs",
     ),
-    **_same_answer(
+    **_same_advice(
         "oauthbearer_token_refresh_cb sasl_login_class sasl_client_callback_handler_class "
         "enable_sasl_queue sasl_oauthbearer_metadata_authentication_type",
         "use sasl_oauth_token_provider, a function that returns a token",
     ),
-    **_same_answer(
+    **_same_advice(
         "sasl_oauthbearer_allow_unverified_audience sasl_oauthbearer_allow_unverified_issuer "
         "sasl_oauthbearer_clock_skew_seconds sasl_oauthbearer_expected_audience "
         "sasl_oauthbearer_expected_issuer sasl_oauthbearer_jwks_endpoint_refresh_ms "
@@ -119,27 +119,27 @@ _ALL: Final[Mapping[str, str]] = {
         "sasl_oauthbearer_sub_claim_name",
         "not needed: brokers verify tokens, and a client only sends them",
     ),
-    **_same_answer(
+    **_same_advice(
         "sasl_kerberos_kinit_cmd sasl_kerberos_min_time_before_relogin "
         "sasl_kerberos_ticket_renew_jitter sasl_kerberos_ticket_renew_window_factor",
         "not needed: kinit and the Kerberos library manage tickets",
     ),
-    **_same_answer(
+    **_same_advice(
         "share_acknowledgement_mode share_acquire_mode",
         "not supported: kproto has no consumers of share groups",
     ),
 }
 
 # Other libraries' options for consumers and producers.
-_BOTH: Final[Mapping[str, str]] = {
+_CONSUMER_AND_PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
     "socket_connection_setup_timeout_max_ms": "use socket_connection_setup_timeout_ms, which does not grow",
     "bootstrap_resolve_timeout_ms": "use socket_connection_setup_timeout_ms, which includes the look-up",
-    **_same_answer(
+    **_same_advice(
         "topic_metadata_refresh_fast_interval_ms topic_metadata_refresh_fast_cnt",
         "use retry_backoff_ms, the first wait between two requests for the metadata of a topic",
     ),
-    **_same_answer(
+    **_same_advice(
         "throttle_cb background_event_cb enabled_events",
         "use events(function), which reports throttling and other events",
     ),
@@ -164,11 +164,11 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "coordinator_query_interval_ms": "use retry_backoff_ms, the first wait between two requests",
     "group_protocol_type": "not needed: it is always consumer",
     "group_remote_assignor": "not supported: it is an option of the consumer groups of KIP-848",
-    **_same_answer(
+    **_same_advice(
         "offset_store_method offset_store_path offset_store_sync_interval_ms",
         "store offsets in your own file, and call seek(partition, offset) in the assigned callback",
     ),
-    **_same_answer(
+    **_same_advice(
         "consume_cb consume_callback_max_messages",
         "call poll(seconds), which returns at most max_poll_records records",
     ),
@@ -190,16 +190,16 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "partitioner_class": "use partitioner",
     "partitioner_cb": "use partitioner",
     "partitioner_ignore_keys": "use partitioner, a function of the topic, key, value and partitions",
-    **_same_answer(
+    **_same_advice(
         "partitioner_adaptive_partitioning_enable partitioner_availability_timeout_ms "
         "sticky_partitioning_linger_ms",
         "not needed: records without a key are spread as Java's producer does (KIP-794)",
     ),
-    **_same_answer(
+    **_same_advice(
         "compression_gzip_level compression_lz4_level compression_zstd_level",
         "use compression_level",
     ),
-    **_same_answer(
+    **_same_advice(
         "enable_gapless_guarantee queuing_strategy msg_order_cmp",
         "not needed: with enable_idempotence the records of a partition are written in order and once",
     ),
@@ -222,10 +222,10 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
 
 # Kind of client -> another library's option -> this library's option, or what to use instead.
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "a consumer": {**_ALL, **_BOTH, **_CONSUMER_OPTIONS},
-    "a producer": {**_ALL, **_BOTH, **_PRODUCER_OPTIONS},
+    "a consumer": {**_ALL_CLIENTS_OPTIONS, **_CONSUMER_AND_PRODUCER_OPTIONS, **_CONSUMER_OPTIONS},
+    "a producer": {**_ALL_CLIENTS_OPTIONS, **_CONSUMER_AND_PRODUCER_OPTIONS, **_PRODUCER_OPTIONS},
     "an admin client": {
-        **_ALL,
+        **_ALL_CLIENTS_OPTIONS,
         "bootstrap_controllers": "not supported: brokers forward requests to the controller",
     },
 }
@@ -234,7 +234,7 @@ OTHER_KINDS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "a consumer": {"a producer": _PRODUCER_OPTIONS},
     "a producer": {"a consumer": _CONSUMER_OPTIONS},
     "an admin client": {
-        "a consumer or a producer": _BOTH,
+        "a consumer or a producer": _CONSUMER_AND_PRODUCER_OPTIONS,
         "a consumer": _CONSUMER_OPTIONS,
         "a producer": _PRODUCER_OPTIONS,
     },
@@ -246,10 +246,10 @@ def option_hint(name: str, client: str) -> str | None:
 
     `client` is "a consumer", "a producer" or "an admin client".
     """
-    plain = name.replace(".", "_")
-    if hint := OPTIONS[client].get(plain) or unknown_hint(name):
+    snake_case_name = name.replace(".", "_")
+    if hint := OPTIONS[client].get(snake_case_name) or unknown_hint(name):
         return hint
     for kind, options in OTHER_KINDS[client].items():
-        if plain in options:
-            return f"of {kind}: {options[plain]}"
+        if snake_case_name in options:
+            return f"of {kind}: {options[snake_case_name]}"
     return None

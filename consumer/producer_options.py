@@ -76,6 +76,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     enable_metrics_push: bool
 
 
+# The default of batch_size in bytes. Its description gives the reasons.
 BATCH_SIZE = 512 * 1024
 
 
@@ -124,6 +125,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recovers(self) -> bool:
+        """Whether the client may connect to the bootstrap addresses again (KIP-899, KIP-1102)."""
         return self.metadata_recovery_strategy == "rebootstrap"
 
 
