@@ -28,17 +28,17 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
     import asyncio  # Imported here, because blocking clients do not need asyncio.
 
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
 
-    def complete(result: T | None, error: BaseException | None) -> None:
-        if answer.done():  # The task that waited was cancelled.
+    def complete_future(result: T | None, error: BaseException | None) -> None:
+        if future.done():  # The task that waited was cancelled.
             close_coroutine(result)
         elif error is not None:
-            answer.set_exception(error)
+            future.set_exception(error)
         else:
-            answer.set_result(cast("T", result))
+            future.set_result(cast("T", result))
 
-    def run() -> None:
+    def run_call() -> None:
         result, failure = None, None
         try:
             result = call()
@@ -46,7 +46,7 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
             failure = error
         # A RuntimeError means that the loop is closed, so no task waits for the result.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(complete, result, failure)
+            loop.call_soon_threadsafe(complete_future, result, failure)
 
-    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
-    return await answer
+    threading.Thread(target=copy_context().run, args=(run_call,), name=name, daemon=True).start()
+    return await future

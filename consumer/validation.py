@@ -48,11 +48,18 @@ MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 
-_PARTITION = 'a TopicPartition, as in TopicPartition("flights", 0)'
-_PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
-_OFFSET = "an offset: a whole number that is not negative; see seek_to for places"
-_OFFSETS = '{TopicPartition: offset, (offset, "metadata") or CommittedOffset}'
-_BATCH = "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
+# Descriptions of the allowed values, for errors.
+_ALLOWED_PARTITION = 'a TopicPartition, as in TopicPartition("flights", 0)'
+_ALLOWED_PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
+_ALLOWED_OFFSET = "an offset: a whole number that is not negative; see seek_to for places"
+_ALLOWED_OFFSETS = '{TopicPartition: offset, (offset, "metadata") or CommittedOffset}'
+_ALLOWED_BATCH = (
+    "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
+)
+
+# Sizes (bytes) of the first parts of a record batch: its base offset and batch length, and its whole header.
+_BATCH_PREFIX_SIZE: Final = 12
+_BATCH_HEADER_SIZE: Final = 61
 
 
 # ---- single values
@@ -84,7 +91,7 @@ def acks(name: str, value: Any) -> int:
 
 def offset(name: str, value: Any) -> int:
     if not is_whole(value) or not 0 <= value <= MAX_OFFSET:
-        raise ConfigError(name, value, _OFFSET)
+        raise ConfigError(name, value, _ALLOWED_OFFSET)
     return value
 
 
@@ -98,18 +105,18 @@ def seek_offset(name: str, value: Any) -> tuple[int, int | None]:
     return offset(f"{name}.offset", value.offset), epoch
 
 
-def _text(name: str, value: Any, meaning: str) -> str:
+def _non_blank_text(name: str, value: Any, meaning: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(name, value, f"{meaning}: a string that is not empty")
     return encodable_text(name, value)
 
 
 def topic(name: str, value: Any) -> str:
-    return _text(name, value, "a topic's name")
+    return _non_blank_text(name, value, "a topic's name")
 
 
 def group(name: str, value: Any) -> str:
-    return _text(name, value, "a group's id")
+    return _non_blank_text(name, value, "a group's id")
 
 
 def record_batch(name: str, value: Any) -> bytes:
@@ -119,12 +126,14 @@ def record_batch(name: str, value: Any) -> bytes:
     answers it with INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise ConfigError(name, value, _BATCH)
+        raise ConfigError(name, value, _ALLOWED_BATCH)
     data = bytes(cast("bytearray", value))
-    size = 12 + int.from_bytes(data[8:12], "big", signed=True)
-    if len(data) < 61 or size != len(data):
-        problem = "more than one batch" if 61 <= size < len(data) else "not one whole batch"
-        raise ConfigError(name, data, f"{problem}: {_BATCH}")
+    batch_length = int.from_bytes(data[8:_BATCH_PREFIX_SIZE], "big", signed=True)
+    first_size = _BATCH_PREFIX_SIZE + batch_length
+    if len(data) < _BATCH_HEADER_SIZE or first_size != len(data):
+        has_more = _BATCH_HEADER_SIZE <= first_size < len(data)
+        problem = "more than one batch" if has_more else "not one whole batch"
+        raise ConfigError(name, data, f"{problem}: {_ALLOWED_BATCH}")
     return data
 
 
@@ -147,7 +156,10 @@ def isolation(name: str, value: Any) -> str:
 
 
 def place(name: str, value: Any) -> Any:
-    """Check a position for `list_offsets`, such as "earliest", "latest" or a time in milliseconds."""
+    """Check a position for `list_offsets`, such as "earliest", "latest" or a time in milliseconds.
+
+    Warns about a time that seems to be in seconds.
+    """
     warn_if_seconds(name, timestamp_of(value, name))
     return value
 
@@ -161,14 +173,14 @@ def seek_place(name: str, value: Any) -> Any:
 
 def partition(name: str, value: Any) -> TopicPartition:
     if not isinstance(value, TopicPartition):
-        raise ConfigError(name, value, _PARTITION)
+        raise ConfigError(name, value, _ALLOWED_PARTITION)
     topic_name: Any = value.topic
     index: Any = value.partition
     is_index = is_whole(index) and 0 <= index <= MAX_PARTITION
     if not isinstance(topic_name, str) or not topic_name or not is_index:
-        raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition of 0 or more")
-    text = encodable_text(name, topic_name)
-    return value if text is topic_name else TopicPartition(text, index)
+        raise ConfigError(name, value, f"{_ALLOWED_PARTITION}: a topic's name, and a partition of 0 or more")
+    plain_name = encodable_text(name, topic_name)  # Another object if the topic's name is an enum.
+    return value if plain_name is topic_name else TopicPartition(plain_name, index)
 
 
 def topic_partition(topic_name: Any, index: Any) -> TopicPartition:
@@ -177,15 +189,16 @@ def topic_partition(topic_name: Any, index: Any) -> TopicPartition:
 
 
 def committed_offset(name: str, value: Any) -> Any:
+    """Check an offset to commit, alone or with metadata. Return it in the form in which it was given."""
     allowed = 'an offset, a pair (offset, "metadata") or a CommittedOffset'
-    pair: tuple[Any, ...] = (value, "")
+    offset_and_metadata: tuple[Any, ...] = (value, "")
     if isinstance(value, CommittedOffset):
-        pair = (value.offset, value.metadata)
+        offset_and_metadata = (value.offset, value.metadata)
     elif isinstance(value, tuple):
-        pair = value  # pyright: ignore[reportUnknownVariableType]
-    if len(pair) != 2 or not isinstance(pair[1], str):
+        offset_and_metadata = value  # pyright: ignore[reportUnknownVariableType]
+    if len(offset_and_metadata) != 2 or not isinstance(offset_and_metadata[1], str):
         raise ConfigError(name, cast("object", value), allowed)
-    number, metadata = pair
+    number, metadata = offset_and_metadata
     encodable_text("metadata", metadata)
     if not is_whole(number) or not 0 <= number <= MAX_OFFSET:
         raise ConfigError(name, number, f"{allowed}; offsets are not negative")
@@ -197,9 +210,10 @@ def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
     allowed = "an object of a class that extends RebalanceListener, with methods assigned, revoked, lost"
     if not isinstance(value, RebalanceListener):
         raise ConfigError(name, value, allowed)
-    foreign = sorted(method for method in dir(value) if method.startswith("on_partitions_"))
-    if foreign:
-        raise ConfigError(name, value, f"{foreign[0]} is another library's name for the method; {allowed}")
+    foreign_methods = sorted(method for method in dir(value) if method.startswith("on_partitions_"))
+    if foreign_methods:
+        foreign = f"{foreign_methods[0]} is another library's name for the method"
+        raise ConfigError(name, value, f"{foreign}; {allowed}")
     for method in ("assigned", "revoked", "lost"):
         if not coroutines and inspect.iscoroutinefunction(getattr(value, method, None)):
             allowed = f"{method}() is a coroutine, which only an AsyncConsumer can await"
@@ -214,9 +228,12 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a member's metadata; a client that is not a member passes the group's name instead."""
+    """Check a member's metadata; a client that is not a member passes the group's name instead.
+
+    For a group's name, returns metadata without a member: the generation is -1 and the member id is empty.
+    """
     if isinstance(value, str) and value.strip():
-        return GroupMetadata(value, -1, "", None)
+        return GroupMetadata(group_id=value, generation=-1, member_id="", group_instance_id=None)
     if not isinstance(value, GroupMetadata):
         raise ConfigError(name, value, "a group's name, or consumer.group_metadata()")
     return value
@@ -238,7 +255,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the argument that selects the broker for a request."""
+    """Check the argument that selects the broker for a request: one of the forms in `ROUTES`."""
     match value:
         case None | str("controller") | (str("leader"), str(), int()):
             return value
@@ -254,12 +271,15 @@ def route(name: str, value: Any) -> Any:
 
 
 def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
-    """Check a list or another iterable. A str, bytes or a single partition is rejected.
+    """Check each item of a list or another iterable. A str, bytes or a single partition is rejected.
+
+    `allowed` describes the whole list, and is part of the error of an item. UnencodableText is raised
+    unchanged, because it already says what is wrong with the item.
 
     If `mapping` is true, a mapping is accepted as well: the list of its keys is returned.
     """
-    single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
-    if isinstance(value, single) or not isinstance(value, Iterable):
+    rejected = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
+    if isinstance(value, rejected) or not isinstance(value, Iterable):
         raise ConfigError(name, cast("object", value), allowed)
     items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
     for index, item in enumerate(items):
@@ -277,12 +297,12 @@ def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bo
 def dict_of(
     name: str, value: Any, check_key: Check[Any], check_value: Check[T], allowed: str
 ) -> dict[Any, T]:
-    """Check a mapping, and each of its keys and values."""
+    """Check a mapping, and each of its keys and values. `allowed` is as for `list_of`."""
     if not isinstance(value, Mapping):
         raise ConfigError(name, value, allowed)
-    items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    entries: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
     checked: dict[Any, T] = {}
-    for key, item in items.items():
+    for key, item in entries.items():
         try:
             checked[check_key(name, key)] = check_value(name, item)
         except UnencodableText:
@@ -293,7 +313,7 @@ def dict_of(
 
 
 def partitions(name: str, value: Any) -> list[TopicPartition]:
-    return list_of(name, value, partition, _PARTITIONS, mapping=True)
+    return list_of(name, value, partition, _ALLOWED_PARTITIONS, mapping=True)
 
 
 def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
@@ -337,11 +357,11 @@ def partition_counts(name: str, value: Any) -> dict[str, int]:
 
 def topic_configs(name: str, value: Any) -> dict[str, str]:
     allowed = '{"retention.ms": "60000"}: texts to texts'
-    return dict_of(name, value, lambda name, key: _text(name, key, "a name"), any_text, allowed)
+    return dict_of(name, value, lambda name, key: _non_blank_text(name, key, "a name"), any_text, allowed)
 
 
 def offsets(name: str, value: Any) -> dict[TopicPartition, Any]:
-    return dict_of(name, value, partition, committed_offset, _OFFSETS)
+    return dict_of(name, value, partition, committed_offset, _ALLOWED_OFFSETS)
 
 
 def fetch_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
@@ -363,7 +383,7 @@ MAX_TIMESTAMP: Final = 2**63 - 1
 # be in early 1970.
 _FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
 _OUR_PACKAGE = __name__.partition(".")[0]
-_PAIRS = 'a list of pairs, as [("name", b"value")]'
+_ALLOWED_HEADERS = 'a list of pairs, as [("name", b"value")]'
 
 
 def record_bytes(name: str, data: object) -> bytes | None:
@@ -398,6 +418,7 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return
+    # The warning names the line of the application, which is the first frame outside of this package.
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OUR_PACKAGE:
         frame, level = frame.f_back, level + 1
@@ -425,17 +446,16 @@ def header_pairs(headers: object) -> Headers:
     if isinstance(headers, Mapping):
         if not headers:
             return ()
-        raise ConfigError("headers", cast("object", headers), f"{_PAIRS}: list(headers.items())")
+        raise ConfigError("headers", cast("object", headers), f"{_ALLOWED_HEADERS}: list(headers.items())")
     if not isinstance(headers, list | tuple):
-        raise ConfigError("headers", headers, _PAIRS)
+        raise ConfigError("headers", headers, _ALLOWED_HEADERS)
     pairs: list[tuple[str, bytes | None]] = []
-    for number, pair in enumerate(cast("Sequence[Any]", headers)):
+    for index, pair in enumerate(cast("Sequence[Any]", headers)):
         if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
-            raise ConfigError(
-                f"headers[{number}]", cast("object", pair), 'a pair, such as ("name", b"value")'
-            )
+            raise ConfigError(f"headers[{index}]", cast("object", pair), 'a pair, such as ("name", b"value")')
         key, value = cast("tuple[object, object]", pair)
+        # Surrogates cannot be encoded.
         if not isinstance(key, str) or any("\ud800" <= character <= "\udfff" for character in key):
-            raise ConfigError(f"headers[{number}][0]", key, "a str that can be encoded as UTF-8")
-        pairs.append((key, record_bytes(f"headers[{number}][1]", value)))
+            raise ConfigError(f"headers[{index}][0]", key, "a str that can be encoded as UTF-8")
+        pairs.append((key, record_bytes(f"headers[{index}][1]", value)))
     return tuple(pairs)

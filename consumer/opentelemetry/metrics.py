@@ -74,7 +74,7 @@ class ClientInstruments:
 
     def add(self, client: Measured) -> None:
         """Export the metrics of a consumer, producer or admin client, until `remove` is called."""
-        kind = _kind(client)
+        kind = _client_kind(client)
         if kind not in self._snapshots:
             self._snapshots[kind] = snapshots = _Snapshots()
             self._create_instruments(kind, snapshots)
@@ -86,12 +86,14 @@ class ClientInstruments:
             snapshots.remove(client)
 
     def _create_instruments(self, kind: str, snapshots: _Snapshots) -> None:
-        most_tags: dict[str, MetricDefinition] = {}
+        """Create the instruments for all metrics of this kind of client; `snapshots` has their values."""
+        # Of the definitions with the same name, only the one with the most tags is exported.
+        definitions: dict[str, MetricDefinition] = {}
         for definition in TABLES[kind]:
-            key = instrument_name(kind, definition)
-            if key not in most_tags or len(definition.tags) > len(most_tags[key].tags):
-                most_tags[key] = definition
-        for name, definition in most_tags.items():
+            name = instrument_name(kind, definition)
+            if name not in definitions or len(definition.tags) > len(definitions[name].tags):
+                definitions[name] = definition
+        for name, definition in definitions.items():
             is_total = definition.measure in (Measure.TOTAL, Measure.COUNT)
             create: Callable[..., object] = (
                 self._meter.create_observable_counter if is_total else self._meter.create_observable_gauge
@@ -105,7 +107,10 @@ class ClientInstruments:
 
 
 class _Snapshots:
-    """The clients of one kind, and the metrics of their last snapshots."""
+    """The clients of one kind, and the metrics of their last snapshots.
+
+    After `add` or `remove`, the next `observe` reads new snapshots.
+    """
 
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
@@ -126,22 +131,29 @@ class _Snapshots:
         self._read_at = None
 
     def observe(self, definition: MetricDefinition, options: CallbackOptions) -> Iterable[Observation]:
-        """Return every client's value of one metric, with the metric's tags as attributes."""
+        """Return every client's value of one metric, with the metric's tags as attributes.
+
+        Reads new snapshots if the last ones are too old. OpenTelemetry calls this method in each export.
+        """
         if self._read_at is None or now() - self._read_at > SNAPSHOT_AGE_MS:
-            self._metrics = {}
-            for client in list(self._clients):
-                for metric in client.metrics():
-                    key = metric.name, len(metric.tags) - 1
-                    self._metrics.setdefault(key, []).append(metric)
-            self._read_at = now()
+            self._read_snapshots()
         return [
             Observation(metric.value, {name.replace("-", "_"): value for name, value in metric.tags.items()})
             for metric in self._metrics.get((definition.name, len(definition.tags)), ())
             if metric.value is not None
         ]
 
+    def _read_snapshots(self) -> None:
+        self._metrics = {}
+        for client in list(self._clients):
+            for metric in client.metrics():
+                tags_without_client_id = len(metric.tags) - 1
+                key = metric.name, tags_without_client_id
+                self._metrics.setdefault(key, []).append(metric)
+        self._read_at = now()
 
-def _kind(client: Measured) -> str:
+
+def _client_kind(client: Measured) -> str:
     """Return the client's kind (a key of `TABLES`). The group of its first metric is KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
@@ -153,6 +165,6 @@ def instrument_name(kind: str, definition: MetricDefinition) -> str:
 
 def ucum_unit(unit: str) -> str:
     """Return a unit in the notation of UCUM, such as "By/s" for "bytes/s"."""
-    unit, per, time = unit.partition("/")
-    name = UNITS.get(unit) or "{" + unit.removesuffix("s") + "}"
-    return f"{name}{per}{time}"
+    counted, slash, time = unit.partition("/")
+    ucum_counted = UNITS.get(counted) or "{" + counted.removesuffix("s") + "}"
+    return f"{ucum_counted}{slash}{time}"

@@ -78,11 +78,13 @@ class ProducerTracing(ProducerInterceptor):
     ) -> None:
         self._tracer = trace.get_tracer("kproto", __version__, tracer_provider)
         self._propagator = propagator
-        self._attributes = _attributes("send", "send", client_id=client_id)
+        self._attributes = _fixed_attributes("send", "send", client_id=client_id)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record with the context of its span in the headers."""
-        attributes = self._attributes | _of_record(record.topic, record.partition, record.key, record.value)
+        attributes = self._attributes | _record_attributes(
+            record.topic, record.partition, record.key, record.value
+        )
         span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
         carrier: dict[str, str] = {}
         propagator = self._propagator or propagate.get_global_textmap()
@@ -110,21 +112,23 @@ class ConsumerTracing(ConsumerInterceptor):
     ) -> None:
         self._tracer = trace.get_tracer("kproto", __version__, tracer_provider)
         self._propagator = propagator
-        self._poll = _attributes("poll", "receive", group=group, client_id=client_id)
-        self._process = _attributes("process", "process", group=group, client_id=client_id)
+        self._poll_attributes = _fixed_attributes("poll", "receive", group=group, client_id=client_id)
+        self._process_attributes = _fixed_attributes("process", "process", group=group, client_id=client_id)
 
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Create the spans of a poll, and return the records unchanged."""
-        topics: dict[str, list[ConsumerRecord[Any, Any]]] = {}
+        records_by_topic: dict[str, list[ConsumerRecord[Any, Any]]] = {}
         for record in records:
-            topics.setdefault(record.topic, []).append(record)
-        for topic, group in topics.items():
-            attributes = self._poll | {
+            records_by_topic.setdefault(record.topic, []).append(record)
+        for topic, topic_records in records_by_topic.items():
+            attributes = self._poll_attributes | {
                 "messaging.destination.name": topic,
-                "messaging.batch.message_count": len(group),
+                "messaging.batch.message_count": len(topic_records),
             }
-            contexts = [trace.get_current_span(self.context(record)).get_span_context() for record in group]
-            links = [Link(context) for context in contexts if context.is_valid]
+            span_contexts = [
+                trace.get_current_span(self.context(record)).get_span_context() for record in topic_records
+            ]
+            links = [Link(context) for context in span_contexts if context.is_valid]
             self._tracer.start_span(
                 f"poll {topic}", kind=SpanKind.CLIENT, attributes=attributes, links=links
             ).end()
@@ -146,7 +150,9 @@ class ConsumerTracing(ConsumerInterceptor):
 
         An exception in the `with` block sets the span's status to ERROR, and is raised again.
         """
-        attributes = self._process | _of_record(record.topic, record.partition, record.key, record.value)
+        attributes = self._process_attributes | _record_attributes(
+            record.topic, record.partition, record.key, record.value
+        )
         attributes["messaging.kafka.offset"] = record.offset
         with self._tracer.start_as_current_span(
             f"process {record.topic}",
@@ -161,12 +167,12 @@ class ConsumerTracing(ConsumerInterceptor):
                 raise
 
 
-def _attributes(name: str, kind: str, *, group: str = "", client_id: str = "") -> Attributes:
+def _fixed_attributes(name: str, operation_type: str, *, group: str = "", client_id: str = "") -> Attributes:
     """Return the attributes that all spans of one operation have."""
     attributes: Attributes = {
         **KAFKA,
         "messaging.operation.name": name,
-        "messaging.operation.type": kind,
+        "messaging.operation.type": operation_type,
     }
     if group:
         attributes["messaging.consumer.group.name"] = group
@@ -175,7 +181,7 @@ def _attributes(name: str, kind: str, *, group: str = "", client_id: str = "") -
     return attributes
 
 
-def _of_record(topic: str, partition: int | None, key: object, value: object) -> Attributes:
+def _record_attributes(topic: str, partition: int | None, key: object, value: object) -> Attributes:
     """Return the attributes of one record. They include the key if the key is a str, or bytes in UTF-8."""
     attributes: Attributes = {"messaging.destination.name": topic}
     if partition is not None:
