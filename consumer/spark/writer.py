@@ -58,7 +58,7 @@ pa: Any = pyarrow  # pyarrow is imported as Any, because it has no type stubs.
 pc: Any = import_module("pyarrow.compute")
 Table: TypeAlias = Any
 
-_TYPES: dict[str, tuple[DataType, ...]] = {
+_ALLOWED_TYPES: dict[str, tuple[DataType, ...]] = {
     "key": (StringType(), BinaryType()),
     "value": (StringType(), BinaryType()),
     "topic": (StringType(),),
@@ -68,18 +68,18 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 
 # The ``kafka.*`` options that the producer supports, under Kafka's names. (The producer's own names have
 # underscores instead of dots.)
-_PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
+_PRODUCER_OPTIONS = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
-_IN_FLIGHT = "max_in_flight_requests_per_connection"
+_IN_FLIGHT_OPTION = "max_in_flight_requests_per_connection"
 
 # The hints that are added to the error if a topic or a partition does not exist.
-_TOPIC = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
-_PARTITION = "The column partition selects the partition. Where it is null, the key does."
+_TOPIC_HINT = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
+_PARTITION_HINT = "The column partition selects the partition. Where it is null, the key does."
 
-_DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
+_DELIVERY_HINT = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
-# As soon as a task holds this number of deliveries, the finished ones are checked and removed.
-_OPEN = 1_000
+# As soon as a task holds this number of deliveries, the finished deliveries are checked and removed.
+_MAX_UNCHECKED_DELIVERIES = 1_000
 
 
 class KprotoWriter(DataSourceArrowWriter):
@@ -113,33 +113,15 @@ class RowWriter:
     def __init__(self, schema: StructType, options: Options, job: str | None = None) -> None:
         self.options = options
         self.job = job
-        self.columns: dict[str, int] = {}
-        exact = set(schema.fieldNames())
-        for index, column in enumerate(schema.fields):
-            name = column.name.lower()
-            allowed = _TYPES.get(name)
-            if allowed is None or (name == "topic" and options.topic is not None):
-                continue
-            if column.name != name and name in exact:
-                continue  # Another column has the exact name, so this one is ignored.
-            if name in self.columns:
-                column_names = f"{schema.fields[self.columns[name]].name}, {column.name}"
-                raise ConfigError(
-                    "schema", column_names, f"only one column can be named {name}; drop or rename the other"
-                )
-            kinds = [kind.simpleString() for kind in allowed]
-            if column.dataType.simpleString() not in kinds:
-                shown = f"{column.name} {column.dataType.simpleString()}"
-                raise ConfigError("schema", shown, f"its type must be {' or '.join(kinds)}")
-            self.columns[name] = index
+        self.columns = _column_indexes(schema, options)
         if "value" not in self.columns:
             names = ", ".join(schema.fieldNames())
             raise ConfigError("schema", names, "add a column named value, of type string or binary")
         if options.topic is None and "topic" not in self.columns:
             raise ConfigError("topic", None, "set the option topic, or add a column named topic")
         if options.transactional_id_prefix is not None and options.topic is None:
-            why = "set the option topic as well: the marker of written batches belongs to a topic"
-            raise ConfigError(OPTION, options.transactional_id_prefix, why)
+            reason = "set the option topic as well: the marker of written batches belongs to a topic"
+            raise ConfigError(OPTION, options.transactional_id_prefix, reason)
         try:
             producer_options({**self.config, "transactional_id": options.transactional_id_prefix})
         except ConfigError as error:
@@ -148,7 +130,11 @@ class RowWriter:
     @property
     def config(self) -> ProducerConfig:
         """Return the producer's options."""
-        producer_config = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
+        producer_config = {
+            name.replace(".", "_"): value
+            for name, value in self.options.client.items()
+            if name in _PRODUCER_OPTIONS
+        }
         level = self.options.client.get(
             f"compression.{producer_config.get('compression_type', 'none')}.level"
         )
@@ -158,48 +144,50 @@ class RowWriter:
             # If more than 5 requests may be in flight and enable.idempotence is not set, Java's producer
             # disables idempotence. kproto's producer keeps idempotence and limits the requests to 5, which
             # preserves the order of records.
-            producer_config[_IN_FLIGHT] = min(
+            producer_config[_IN_FLIGHT_OPTION] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )
         if self.options.transactional_id_prefix is not None:
             producer_config.setdefault("transaction_timeout_ms", TIMEOUT_MS)
-        access = self.options.access.options
-        return cast(ProducerConfig, {"client_id": "kproto-spark", **producer_config, **access})
+        security_options = self.options.access.options
+        return cast(ProducerConfig, {"client_id": "kproto-spark", **producer_config, **security_options})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task, and wait until all are acknowledged.
 
-        Raises the error of the first failed record.
+        Raises the error of the first failed record, with Kafka's option names in its text.
         """
         with kafka_option_names_in_errors():
             try:
                 return self._write(batches)
             except (BrokerError, RequestTimedOut, NotDelivered) as error:
-                first = error.first if isinstance(error, NotDelivered) else error
-                if isinstance(first, (BrokerError, RequestTimedOut)):
-                    first.detail = with_kafka_names(first.detail, ProducerConfig.__annotations__)
-                if isinstance(first, RequestTimedOut) and first.request == "Produce":
-                    error.add_note(_DELIVERY)
+                first_error = error.first if isinstance(error, NotDelivered) else error
+                if isinstance(first_error, (BrokerError, RequestTimedOut)):
+                    first_error.detail = with_kafka_names(first_error.detail, ProducerConfig.__annotations__)
+                if isinstance(first_error, RequestTimedOut) and first_error.request == "Produce":
+                    error.add_note(_DELIVERY_HINT)
                 raise
 
     def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task, in a transaction if the options contain a transactional id prefix."""
+        """Write the rows of one task, in a transaction if the options contain a transactional id prefix.
+
+        Without a transaction, an error closes the process's producer and discards its buffered records.
+        """
         prefix = self.options.transactional_id_prefix
         if prefix is not None:
             write_once(task(prefix, self.job), self.options, self.config, batches, self._send_all)
             return WriterCommitMessage()
-        producer = _producer(self.options, self.config)
+        producer = _shared_producer(self.options, self.config)
         try:
-            waiting: list[Delivery] = []
+            deliveries: list[Delivery] = []
             for batch in batches:
-                self._send(producer, batch, waiting)
+                self._send(producer, batch, deliveries)
             producer.flush()
-            _drop_finished(waiting)
+            _drop_finished(deliveries)
         except BaseException as error:
             if isinstance(error, UnknownTopic):
-                error.add_note(
-                    _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
-                )
+                partition_is_unknown = "partition" in self.columns and error.request == "Produce"
+                error.add_note(_PARTITION_HINT if partition_is_unknown else _TOPIC_HINT)
             # Buffered records belong to a failed task, and must not be sent with the rows of the next task.
             _producers.pop(self.options.key, None)
             producer.kill()
@@ -210,16 +198,24 @@ class RowWriter:
         """Send an Arrow batch in the transaction. If a record fails, the commit raises its error."""
         self._send(producer, batch, [])
 
-    def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
-        """Send an Arrow batch as columns, and add the deliveries to `waiting`."""
-        named = {name: batch.column(index) for name, index in self.columns.items() if name != "topic"}
-        for topic, rows in self._topics(batch, pa.table(named)):
-            waiting += producer.send_columns(topic, rows)
-        if len(waiting) >= _OPEN:
-            _drop_finished(waiting)
+    def _send(self, producer: Producer, batch: RecordBatch, deliveries: list[Delivery]) -> None:
+        """Send an Arrow batch as columns, and add the deliveries to `deliveries`.
 
-    def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
-        """Yield each topic with its rows, which keep their order."""
+        If `deliveries` becomes long, finished deliveries are removed. Raises the error of a failed one.
+        """
+        record_columns = {
+            name: batch.column(index) for name, index in self.columns.items() if name != "topic"
+        }
+        for topic, rows in self._rows_by_topic(batch, pa.table(record_columns)):
+            deliveries += producer.send_columns(topic, rows)
+        if len(deliveries) >= _MAX_UNCHECKED_DELIVERIES:
+            _drop_finished(deliveries)
+
+    def _rows_by_topic(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
+        """Yield each topic with its rows, which keep their order.
+
+        `rows` has the other columns of `batch`. Raises ConfigError for a row without a topic.
+        """
         if self.options.topic is not None:
             yield self.options.topic, rows
             return
@@ -229,26 +225,53 @@ class RowWriter:
                 "topic", None, "a row has no topic; fill the column, or set the option topic for all rows"
             )
         names = topics.dictionary.to_pylist()
-        for number, name in enumerate(names):
-            yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics.indices, number))
+        for index, name in enumerate(names):
+            yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics.indices, index))
 
 
-def _drop_finished(waiting: list[Delivery]) -> None:
-    """Remove finished deliveries from `waiting`. Raises the error of a delivery that failed."""
-    still: list[Delivery] = []
-    for delivery in waiting:
+def _column_indexes(schema: StructType, options: Options) -> dict[str, int]:
+    """Return the index of each column that is written, by its lower-case name.
+
+    Raises ConfigError for a column of the wrong type, or for two columns of the same name.
+    """
+    columns: dict[str, int] = {}
+    exact_names = set(schema.fieldNames())
+    for index, column in enumerate(schema.fields):
+        name = column.name.lower()
+        allowed = _ALLOWED_TYPES.get(name)
+        if allowed is None or (name == "topic" and options.topic is not None):
+            continue
+        if column.name != name and name in exact_names:
+            continue  # Another column has the exact name, so this one is ignored.
+        if name in columns:
+            column_names = f"{schema.fields[columns[name]].name}, {column.name}"
+            raise ConfigError(
+                "schema", column_names, f"only one column can be named {name}; drop or rename the other"
+            )
+        type_names = [data_type.simpleString() for data_type in allowed]
+        if column.dataType.simpleString() not in type_names:
+            typed_column = f"{column.name} {column.dataType.simpleString()}"
+            raise ConfigError("schema", typed_column, f"its type must be {' or '.join(type_names)}")
+        columns[name] = index
+    return columns
+
+
+def _drop_finished(deliveries: list[Delivery]) -> None:
+    """Remove finished deliveries from `deliveries`. Raises the error of a delivery that failed."""
+    unfinished: list[Delivery] = []
+    for delivery in deliveries:
         if not delivery.done():
-            still.append(delivery)
+            unfinished.append(delivery)
         elif (error := delivery.exception()) is not None:
             raise error
-    waiting[:] = still
+    deliveries[:] = unfinished
 
 
 _producers: dict[tuple[object, ...], Producer] = {}
 
 
-def _producer(options: Options, config: ProducerConfig) -> Producer:
-    """Return this process's producer, which later tasks of the worker reuse."""
+def _shared_producer(options: Options, config: ProducerConfig) -> Producer:
+    """Return this process's producer. The first call creates it, and later tasks of the worker reuse it."""
     if options.key not in _producers:
         _producers[options.key] = Producer(options.bootstrap_servers, **config)
     return _producers[options.key]

@@ -40,25 +40,25 @@ __all__ = [
 ]
 
 
-def _string() -> Format:
+def _import_string() -> Format:
     from . import strings
 
     return strings
 
 
-def _json() -> Format:
+def _import_json() -> Format:
     from . import json_lines
 
     return json_lines
 
 
-def _avro() -> Format:
+def _import_avro() -> Format:
     from . import avro
 
     return avro
 
 
-def _protobuf() -> Format:
+def _import_protobuf() -> Format:
     from . import protobuf
 
     return protobuf
@@ -66,21 +66,26 @@ def _protobuf() -> Format:
 
 # The modules are imported at first use, because the process that plans a stream needs none of them.
 FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
-    "string": _string,
-    "json": _json,
-    "avro": _avro,
-    "protobuf": _protobuf,
+    "string": _import_string,
+    "json": _import_json,
+    "avro": _import_avro,
+    "protobuf": _import_protobuf,
 }
 
 # Maps the name of an option, without the prefix ``key.`` or ``value.``, to the attribute of ColumnFormat.
-_OPTIONS: Final = {"schema": "schema", "message": "message", "subject": "subject", "onError": "on_error"}
+_ATTRIBUTES_BY_OPTION: Final = {
+    "schema": "schema",
+    "message": "message",
+    "subject": "subject",
+    "onError": "on_error",
+}
 
 # The full names of all options of the formats.
 NAMES: Final = frozenset(
     [
         REGISTRY_URL,
         REGISTRY_USER,
-        *(f"{column}.{name}" for column in COLUMNS for name in ("format", *_OPTIONS)),
+        *(f"{column}.{name}" for column in COLUMNS for name in ("format", *_ATTRIBUTES_BY_OPTION)),
     ]
 )
 
@@ -102,23 +107,26 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 
     schema_registry, formats = registry(options), list[ColumnFormat]()
     for column in COLUMNS:
-        name = options.get(f"{column}.format", "").strip().lower()
-        attributes = {attribute: options.get(f"{column}.{option}") for option, attribute in _OPTIONS.items()}
-        if name not in FORMATS:
+        format_name = options.get(f"{column}.format", "").strip().lower()
+        attributes = {
+            attribute: options.get(f"{column}.{option}")
+            for option, attribute in _ATTRIBUTES_BY_OPTION.items()
+        }
+        if format_name not in FORMATS:
             if f"{column}.format" in options:
-                raise ConfigError(f"{column}.format", name, f"allowed: {', '.join(FORMATS)}")
+                raise ConfigError(f"{column}.format", format_name, f"allowed: {', '.join(FORMATS)}")
             continue
         on_error = (attributes.pop("on_error") or "fail").strip().lower()
         if on_error not in ("fail", "null"):
             raise ConfigError(f"{column}.onError", on_error, "allowed: fail, null")
         column_format = ColumnFormat(
             column,
-            name,
+            format_name,
             schema=attributes["schema"],
             message=attributes["message"],
             subject=attributes["subject"],
             on_error="null" if on_error == "null" else "fail",
-            registry=schema_registry if name != "string" else None,
+            registry=schema_registry if format_name != "string" else None,
         )
         column_format = replace(column_format, schema=_schema_text(column_format))
         if column_format.subject is None and len(topics) == 1:
@@ -130,21 +138,24 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 def _schema_text(column_format: ColumnFormat) -> str | None:
     """Return the schema that the option contains, or the contents of the file that the option names.
 
-    If the option is a path, the current process (the driver) reads the file.
+    If the option is a path, the current process (the driver) reads the file. A binary descriptor set of
+    protobuf is returned in base64.
     """
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):
         return schema
-    if schema.lstrip()[0] in '{["' or (column_format.format == "protobuf" and not os.path.isfile(schema)):
+    is_json = schema.lstrip()[0] in '{["'
+    if is_json or (column_format.format == "protobuf" and not os.path.isfile(schema)):
         return schema
     try:
         content = Path(schema).read_bytes()
     except (OSError, ValueError) as error:
-        shape = "an Avro schema in JSON" if column_format.format == "avro" else "a descriptor set in base64"
+        allowed = "an Avro schema in JSON" if column_format.format == "avro" else "a descriptor set in base64"
         raise ConfigError(
             column_format.option("schema"),
             schema,
-            f"it was read as a file path ({error}); allowed: {shape}, or the path of a file that contains it",
+            f"it was read as a file path ({error}); allowed: {allowed}, or the path of a file that "
+            "contains it",
         ) from None
     if column_format.format == "avro":
         return content.decode()

@@ -31,38 +31,41 @@ _SCALARS: dict[type[spark.DataType], Kind] = {
 }
 
 
-def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
-    """Return the Arrow type of a decoded column. Raises ConfigError for a type that no format produces."""
-    if type(kind) in _SCALARS:
-        return _SCALARS[type(kind)]
-    if isinstance(kind, spark.TimeType) and kind.precision == TIME_PRECISION:
+def arrow_type(option: str, data_type: spark.DataType, prefix: str = "") -> Kind:
+    """Return the Arrow type of a decoded column. Raises ConfigError for a type that no format produces.
+
+    `prefix` is the path of the enclosing field with a dot, such as ``address.``, for error messages.
+    """
+    if type(data_type) in _SCALARS:
+        return _SCALARS[type(data_type)]
+    if isinstance(data_type, spark.TimeType) and data_type.precision == TIME_PRECISION:
         return pa.time64("ns")
-    if isinstance(kind, spark.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, spark.StructType):
-        for child in kind.fields:
+    if isinstance(data_type, spark.DecimalType):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if isinstance(data_type, spark.StructType):
+        for child in data_type.fields:
             if not child.nullable:
-                _reject_not_null(option, f"{place}{child.name}")
+                _reject_not_null(option, f"{prefix}{child.name}")
         return pa.struct(
             [
-                pa.field(field.name, arrow_type(option, field.dataType, f"{place}{field.name}."))
-                for field in kind.fields
+                pa.field(field.name, arrow_type(option, field.dataType, f"{prefix}{field.name}."))
+                for field in data_type.fields
             ]
         )
-    if isinstance(kind, spark.ArrayType):
-        if not kind.containsNull:
-            _reject_not_null(option, f"{place}element")
-        return pa.list_(pa.field("element", arrow_type(option, kind.elementType, f"{place}element.")))
-    if isinstance(kind, spark.MapType):
-        if not kind.valueContainsNull:
-            _reject_not_null(option, f"{place}value")
-        key = arrow_type(option, kind.keyType, f"{place}key.")
-        return pa.map_(key, arrow_type(option, kind.valueType, f"{place}value."))
+    if isinstance(data_type, spark.ArrayType):
+        if not data_type.containsNull:
+            _reject_not_null(option, f"{prefix}element")
+        return pa.list_(pa.field("element", arrow_type(option, data_type.elementType, f"{prefix}element.")))
+    if isinstance(data_type, spark.MapType):
+        if not data_type.valueContainsNull:
+            _reject_not_null(option, f"{prefix}value")
+        key = arrow_type(option, data_type.keyType, f"{prefix}key.")
+        return pa.map_(key, arrow_type(option, data_type.valueType, f"{prefix}value."))
     names = ", ".join(scalar.__name__.removesuffix("Type").lower() for scalar in _SCALARS)
-    shown = f"{place.rstrip('.')} {kind.simpleString()}".strip()
-    raise ConfigError(option, shown, f"allowed: {names}, time(6), decimal, array, map, struct")
+    typed_field = f"{prefix.rstrip('.')} {data_type.simpleString()}".strip()
+    raise ConfigError(option, typed_field, f"allowed: {names}, time(6), decimal, array, map, struct")
 
 
-def _reject_not_null(option: str, place: str) -> None:
-    """Raise ConfigError for a column that is NOT NULL."""
-    raise ConfigError(option, f"{place} NOT NULL", "decoded values may be null; remove NOT NULL")
+def _reject_not_null(option: str, path: str) -> None:
+    """Raise ConfigError for the field `path`, which is NOT NULL."""
+    raise ConfigError(option, f"{path} NOT NULL", "decoded values may be null; remove NOT NULL")

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kproto.errors import ConfigError
-from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts
+from kproto.records.arrow_arrays import from_bytes, from_numpy
 
 from ...schema_registry.registry import Schema, SchemaId
 from .arrow_types import arrow_type
 from .avro_defaults import encode
+from .avro_leaves import read_leaf
 from .avro_resolution import (
     branch_positions,
     common_type,
     field_named,
     has_name_of,
     reader_of_union,
-    scalar,
-    symbols_read,
+    scalar_arrow_type,
     widens,
     writers_field,
 )
@@ -46,29 +46,36 @@ if TYPE_CHECKING:
 
 def column_type(column_format: ColumnFormat) -> str:
     """Return the DDL type of the column, which is the type of the reader's schema."""
-    return _reader(column_format).ddl
+    return _reader_schema(column_format).ddl
 
 
 def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
-    """Return a decoder. Raises ConfigError if the reader's schema does not fit the column."""
+    """Return a decoder. Raises ConfigError if the reader's schema does not fit the column.
+
+    Without a registry, values have no schema id and were written with the reader's schema.
+    """
     option = column_format.option("schema")
-    target, reader = arrow_type(option, kind), _reader(column_format)
+    target, reader = arrow_type(option, kind), _reader_schema(column_format)
     try:
-        plain = _Read(reader, reader, target)
+        reader_decoder = _AvroDecoder(reader, reader, target)
     except Mismatch as error:
         raise ConfigError("schema", f"{column_format.column} {kind.simpleString()}", str(error)) from None
     registry = column_format.registry
     if registry is None:
-        return plain.decode
+        return reader_decoder.decode
 
-    def registered(schema_id: SchemaId) -> Decode:
-        return _Read(_parsed(column_format, registry.schema(schema_id)), reader, target).decode
+    def decoder_of_schema(schema_id: SchemaId) -> Decode:
+        writer = _parse_registered(column_format, registry.schema(schema_id))
+        return _AvroDecoder(writer, reader, target).decode
 
-    return RegisteredDecoder(target, registered).decode
+    return RegisteredDecoder(target, decoder_of_schema).decode
 
 
-def _reader(column_format: ColumnFormat) -> AvroNode:
-    """Return the reader's schema. Raises ConfigError if the options name no schema."""
+def _reader_schema(column_format: ColumnFormat) -> AvroNode:
+    """Return the reader's schema, which the registry may provide.
+
+    Raises ConfigError if the options name no schema, or if a part of the schema cannot be a column.
+    """
     option = column_format.option("schema")
     if column_format.schema is not None:
         return checked_columns(option, parse(option, column_format.schema))
@@ -79,14 +86,14 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
             f"avro needs a schema; set it to JSON or the path of a file with JSON, or set {REGISTRY_URL}",
         )
     if column_format.subject is None:
-        why = f"the query may read several topics; set the subject, or {option}"
-        raise ConfigError(column_format.option("subject"), None, why)
+        reason = f"the query may read several topics; set the subject, or {option}"
+        raise ConfigError(column_format.option("subject"), None, reason)
     latest = column_format.with_latest_schema().latest
     assert latest is not None
-    return checked_columns(option, _parsed(column_format, latest))
+    return checked_columns(option, _parse_registered(column_format, latest))
 
 
-def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
+def _parse_registered(column_format: ColumnFormat, schema: Schema) -> AvroNode:
     """Parse a schema from the registry. The schemas to which it refers are parsed first."""
     if schema.kind != "AVRO":
         raise ConfigError(
@@ -98,55 +105,50 @@ def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
     return parse(column_format.option("schema"), schema.text, references)
 
 
-class _Read:
-    """Decodes values of one writer's schema into a column of type `target`."""
+class _AvroDecoder:
+    """Decodes values of one writer's schema into a column of type `target`.
+
+    The constructor raises Mismatch if the schemas or the column do not fit.
+    """
 
     def __init__(self, writer: AvroNode, reader: AvroNode, target: Any) -> None:
         self.writer, self.reader, self.target = writer, reader, target
         self._check(writer, reader, target, "")
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values. Those that cannot be decoded become null."""
+        """Decode values. Values that cannot be decoded become null, and the reasons are returned, too."""
         lanes = Lanes(values)
         with np.errstate(over="ignore"):
             decoded = self._value(lanes, lanes.all(), self.writer, self.reader, self.target, "the value")
         lanes.finish("the value")
         if lanes.bad:
-            mask = np.isin(np.arange(len(lanes)), list(lanes.bad))
-            decoded = decoded.take(from_numpy(np.arange(len(lanes)), mask))
+            is_bad = np.isin(np.arange(len(lanes)), list(lanes.bad))
+            decoded = decoded.take(from_numpy(np.arange(len(lanes)), is_bad))
         return decoded, lanes.bad
 
     # ---- checked once
 
-    def _check(self, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> None:
+    def _check(self, writer: AvroNode, reader: AvroNode, target: Any, path: str) -> None:
         """Raise Mismatch if values of the writer's schema cannot be converted to the target type."""
         if writer.kind == "null":
             if reader.kind != "union" or reader.null < 0:
                 raise Mismatch(
-                    f"{place or 'the value'} is null in the writer's schema, and its type in the reader's "
+                    f"{path or 'the value'} is null in the writer's schema, and its type in the reader's "
                     f"schema is {reader.kind}, without null"
                 )
             return
         if writer.kind == "union":
             merged = common_type(writer)
-            if merged is None:
-                positions = branch_positions(writer, reader)
-                if max(positions) < 0:
-                    raise Mismatch(
-                        f"{place or 'the value'} is a union of several types in the writer's schema, and "
-                        "the reader's schema has other types"
-                    )
-                for branch, number in zip(writer.branches, positions, strict=True):
-                    index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
-                    if index >= 0:
-                        inner = reader.branches[number]
-                        self._check(branch, inner, target[index].type, f"{place}.member{number}".strip("."))
+            if merged is not None:
+                self._check(merged, reader_of_union(writer, reader), target, path)
             else:
-                self._check(merged, reader_of_union(writer, reader), target, place)
+                self._check_branches(writer, reader, target, path)
             return
-        by_full_name, reader = reader.kind == "union", common_type(reader) or reader
+        # Java compares the full name of a named type with those in a reader's union.
+        by_full_name = reader.kind == "union"
+        reader = common_type(reader) or reader
         mismatch = (
-            f"{place or 'the value'} is {writer.kind} in the writer's schema, {reader.kind} in the "
+            f"{path or 'the value'} is {writer.kind} in the writer's schema, {reader.kind} in the "
             f"reader's schema, and {target} in the column"
         )
         if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
@@ -154,79 +156,99 @@ class _Read:
         if writer.kind == reader.kind in ("enum", "fixed"):
             if not has_name_of(writer, reader, full=by_full_name):
                 raise Mismatch(
-                    f"{place or 'the value'} is the {writer.kind} {writer.name} in the writer's schema, and "
+                    f"{path or 'the value'} is the {writer.kind} {writer.name} in the writer's schema, and "
                     f"{reader.name} in the reader's schema, which needs the alias {writer.name}"
                 )
             if writer.size != reader.size:
                 raise Mismatch(
-                    f"{place or 'the value'} has {writer.size} bytes in the writer's schema, and "
+                    f"{path or 'the value'} has {writer.size} bytes in the writer's schema, and "
                     f"{reader.size} in the reader's schema"
                 )
         if writer.kind == "record":
             if not pa.types.is_struct(target) or not len(target):
                 raise Mismatch(mismatch)
-            for field in target:
-                inside = f"{place}.{field.name}".strip(".")
-                read = field_named(reader, field.name)
-                if read is None:
-                    raise Mismatch(f"the schema has no field {inside}")
-                written = writers_field(writer, read)
-                if written is not None:
-                    self._check(written.node, read.node, field.type, inside)
-                elif read.default is ABSENT:
-                    raise Mismatch(f"{inside} is not in the writer's schema, and has no default")
-                else:
-                    _default(read, field.type)
+            self._check_fields(writer, reader, target, path)
         elif writer.kind == "array":
             if not pa.types.is_list(target):
                 raise Mismatch(mismatch)
-            self._check(writer.inner[0], reader.inner[0], target.value_type, f"{place}[]")
+            self._check(writer.inner[0], reader.inner[0], target.value_type, f"{path}[]")
         elif writer.kind == "map":
             if not pa.types.is_map(target):
                 raise Mismatch(mismatch)
-            self._check(writer.inner[0], reader.inner[0], target.item_type, f"{place}[]")
-        elif (
-            (writer.kind, writer.logical) != (reader.kind, reader.logical) and not widens(writer, reader)
-        ) or scalar(reader) != target:
-            raise Mismatch(mismatch)
+            self._check(writer.inner[0], reader.inner[0], target.item_type, f"{path}[]")
+        else:
+            same_type = (writer.kind, writer.logical) == (reader.kind, reader.logical)
+            if not (same_type or widens(writer, reader)) or scalar_arrow_type(reader) != target:
+                raise Mismatch(mismatch)
+
+    def _check_branches(self, writer: AvroNode, reader: AvroNode, target: Any, path: str) -> None:
+        """Check a writer's union without a common type. Branches that are not selected are not checked."""
+        positions = branch_positions(writer, reader)
+        if max(positions) < 0:
+            raise Mismatch(
+                f"{path or 'the value'} is a union of several types in the writer's schema, and "
+                "the reader's schema has other types"
+            )
+        for branch, position in zip(writer.branches, positions, strict=True):
+            index = target.get_field_index(f"member{position}") if pa.types.is_struct(target) else -1
+            if index >= 0:
+                member_path = f"{path}.member{position}".strip(".")
+                self._check(branch, reader.branches[position], target[index].type, member_path)
+
+    def _check_fields(self, writer: AvroNode, reader: AvroNode, target: Any, path: str) -> None:
+        """Check the selected fields of a record. A field that the writer lacks needs a suitable default."""
+        for field in target:
+            field_path = f"{path}.{field.name}".strip(".")
+            readers_field = field_named(reader, field.name)
+            if readers_field is None:
+                raise Mismatch(f"the schema has no field {field_path}")
+            written_field = writers_field(writer, readers_field)
+            if written_field is not None:
+                self._check(written_field.node, readers_field.node, field.type, field_path)
+            elif readers_field.default is ABSENT:
+                raise Mismatch(f"{field_path} is not in the writer's schema, and has no default")
+            else:
+                _default_column(readers_field, field.type)
 
     # ---- values
 
     def _value(
-        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+        self, lanes: Lanes, lane_ids: Ints, writer: AvroNode, reader: AvroNode, target: Any, path: str
     ) -> Column:
-        """Read the next value of each lane in `at`, and return a column.
+        """Read the next value of each lane in `lane_ids`, and return a column.
 
-        Without a target type, skip the values.
+        Without a target type, skip the values and return None. `path` is the field for error messages.
         """
         match writer.kind:
             case "union":
-                return self._union(lanes, at, writer, reader, target, place)
+                return self._union(lanes, lane_ids, writer, reader, target, path)
             case "record":
-                return self._record(lanes, at, writer, common_type(reader) or reader, target, place)
+                return self._record(lanes, lane_ids, writer, common_type(reader) or reader, target, path)
             case "array" | "map":
-                return self._blocks(lanes, at, writer, common_type(reader) or reader, target, place)
+                return self._blocks(lanes, lane_ids, writer, common_type(reader) or reader, target, path)
             case _:
-                return _leaf(lanes, at, writer, common_type(reader) or reader, target, place)
+                return read_leaf(lanes, lane_ids, writer, common_type(reader) or reader, target, path)
 
     def _record(
-        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+        self, lanes: Lanes, lane_ids: Ints, writer: AvroNode, reader: AvroNode, target: Any, path: str
     ) -> Column:
-        """Read one record from each lane."""
+        """Read one record from each lane. Fields of the writer that are not selected are skipped."""
         columns: dict[str, Column] = {}
-        wanted: dict[str, tuple[AvroField, Any]] = {}
+        # Maps the writer's name of a selected field to the reader's field and the field of the column.
+        selected: dict[str, tuple[AvroField, Any]] = {}
         for field in target if target is not None else ():
-            read = field_named(reader, field.name)
-            assert read is not None
-            written = writers_field(writer, read)
-            if written is None:
-                columns[field.name] = _default(read, field.type, len(at))
+            readers_field = field_named(reader, field.name)
+            assert readers_field is not None
+            written_field = writers_field(writer, readers_field)
+            if written_field is None:
+                columns[field.name] = _default_column(readers_field, field.type, len(lane_ids))
             else:
-                wanted[written.names[0]] = (read, field)
+                selected[written_field.names[0]] = (readers_field, field)
         for written_field in writer.fields:
-            read, field = wanted.get(written_field.names[0], (written_field, None))
-            kind = None if field is None else field.type
-            value = self._value(lanes, at, written_field.node, read.node, kind, written_field.names[0])
+            name = written_field.names[0]
+            readers_field, field = selected.get(name, (written_field, None))
+            field_type = None if field is None else field.type
+            value = self._value(lanes, lane_ids, written_field.node, readers_field.node, field_type, name)
             if field is not None:
                 columns[field.name] = value
         if target is None:
@@ -234,161 +256,174 @@ class _Read:
         return pa.StructArray.from_arrays([columns[field.name] for field in target], fields=list(target))
 
     def _union(
-        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+        self, lanes: Lanes, lane_ids: Ints, writer: AvroNode, reader: AvroNode, target: Any, path: str
     ) -> Column:
         """Read one value of a union from each lane: the number of the branch, then the branch's value."""
-        branch = lanes.zigzag(at, place)
+        branch_number = lanes.zigzag(lane_ids, path)
         count = len(writer.branches) + (writer.null >= 0)
-        lanes.fail(
-            at, (branch < 0) | (branch >= count), f"{place} has a branch number that its union does not have"
-        )
+        unknown = (branch_number < 0) | (branch_number >= count)
+        lanes.fail(lane_ids, unknown, f"{path} has a branch number that its union does not have")
         merged = common_type(writer)
         if target is not None and writer.null >= 0 and not (reader.kind == "union" and reader.null >= 0):
-            is_null = branch == writer.null
-            lanes.fail(at, is_null, f"{place} is null, and its type in the reader's schema is {reader.kind}")
-        members = [n for n in range(count) if n != writer.null]
+            is_null = branch_number == writer.null
+            lanes.fail(
+                lane_ids, is_null, f"{path} is null, and its type in the reader's schema is {reader.kind}"
+            )
+        numbers = [n for n in range(count) if n != writer.null]
         # The position of each branch in the reader's union. The same number identifies the branch's member in
         # the column.
-        positions = [0] * len(members) if merged or target is None else branch_positions(writer, reader)
+        positions = [0] * len(numbers) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []
-        for number, position, node in zip(members, positions, writer.branches, strict=True):
-            rows = np.flatnonzero(branch == number)
-            kind, inner = target, node
+        for number, position, branch in zip(numbers, positions, writer.branches, strict=True):
+            rows = np.flatnonzero(branch_number == number)
+            branch_target, branch_reader = target, branch
             if merged is not None:
-                inner = common_type(reader) or reader
+                branch_reader = common_type(reader) or reader
             elif position >= 0:
-                kind = _member(target, position)
-                inner = reader.branches[position] if target is not None else node
+                branch_target = _member_type(target, position)
+                branch_reader = reader.branches[position] if target is not None else branch
             else:
-                kind, reason = None, f"{place} is {node.name or node.kind}, which the reader's union lacks"
-                lanes.fail(at[rows], np.ones(len(rows), bool), reason)
-            columns.append(self._value(lanes, at[rows], node, inner, kind, place))
+                branch_target = None
+                reason = f"{path} is {branch.name or branch.kind}, which the reader's union lacks"
+                lanes.fail(lane_ids[rows], np.ones(len(rows), bool), reason)
+            columns.append(self._value(lanes, lane_ids[rows], branch, branch_reader, branch_target, path))
             branch_rows.append(rows)
         if target is None:
             return None
         if merged is not None:
-            return merge(columns, branch_rows, len(at), target)
-        wide: list[Column] = []
+            return merge(columns, branch_rows, len(lane_ids), target)
+        members: list[Column] = []
         for field in target:
-            number = int(field.name.removeprefix("member"))
-            own = [n for n, position in enumerate(positions) if position == number]
-            wide.append(merge([columns[n] for n in own], [branch_rows[n] for n in own], len(at), field.type))
-        null = branch == writer.null
-        mask = from_numpy(null) if writer.null >= 0 else None
-        return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
+            member = int(field.name.removeprefix("member"))
+            branches = [n for n, position in enumerate(positions) if position == member]
+            member_columns = [columns[n] for n in branches]
+            member_rows = [branch_rows[n] for n in branches]
+            members.append(merge(member_columns, member_rows, len(lane_ids), field.type))
+        null_mask = from_numpy(branch_number == writer.null) if writer.null >= 0 else None
+        return pa.StructArray.from_arrays(members, fields=list(target), mask=null_mask)
 
     def _blocks(
-        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+        self, lanes: Lanes, lane_ids: Ints, writer: AvroNode, reader: AvroNode, target: Any, path: str
     ) -> Column:
         """Read an array or a map from each lane.
 
         Each step reads one item from every lane that has further items.
         """
-        remaining = np.zeros(len(at), np.int64)
-        more = np.ones(len(at), bool)
-        total = np.zeros(len(at), np.int64)
-        owners: list[Ints] = []
+        # The number of items that each lane still has in its current block.
+        in_block = np.zeros(len(lane_ids), np.int64)
+        unfinished = np.ones(len(lane_ids), bool)
+        item_counts = np.zeros(len(lane_ids), np.int64)
+        owners: list[Ints] = []  # The row that each item belongs to.
         keys: list[Column] = []
         items: list[Column] = []
-        inner = None if target is None else target.item_type if writer.kind == "map" else target.value_type
-        while more.any():
-            empty = np.flatnonzero(more & (remaining == 0))
-            if len(empty):
-                count = lanes.zigzag(at[empty], f"the size of {place}")
-                sized = np.flatnonzero(count < 0)
-                if len(sized):
-                    # A negative count is followed by the block's size in bytes, which is not used.
-                    lanes.zigzag(at[empty[sized]], f"the size of {place}")
-                    count[sized] = -count[sized]
-                room = lanes.end[at[empty]] - lanes.at[at[empty]]
-                wrong = (count < 0) | (count > room)
-                lanes.fail(at[empty], wrong, f"{place} has more items than the remaining bytes can contain")
-                count[wrong] = 0
-                remaining[empty] = count
-                more[empty[count == 0]] = False
-            rows = np.flatnonzero(remaining > 0)
+        item_type = None
+        if target is not None:
+            item_type = target.item_type if writer.kind == "map" else target.value_type
+        while unfinished.any():
+            block_rows = np.flatnonzero(unfinished & (in_block == 0))
+            if len(block_rows):
+                in_block[block_rows] = _block_counts(lanes, lane_ids[block_rows], path)
+                unfinished[block_rows[in_block[block_rows] == 0]] = False
+            rows = np.flatnonzero(in_block > 0)
             if not len(rows):
                 continue
             if len(rows) < FEW:
-                lane, value = self._read_few_lanes(
-                    lanes, at[rows], remaining[rows], writer, reader, target, place
+                item_lanes, few_keys, few_items = self._read_few_lanes(
+                    lanes, lane_ids[rows], in_block[rows], writer, reader, item_type, path
                 )
-                owner = rows[np.searchsorted(at[rows], lane)]
+                item_rows = rows[np.searchsorted(lane_ids[rows], item_lanes)]
                 if writer.kind == "map":
-                    keys.append(value[0])
-                items.append(value[1])
-                owners.append(owner)
-                total += np.bincount(owner, minlength=len(at))
-                remaining[rows] = 0
+                    keys.append(few_keys)
+                items.append(few_items)
+                owners.append(item_rows)
+                item_counts += np.bincount(item_rows, minlength=len(lane_ids))
+                in_block[rows] = 0
                 continue
             if writer.kind == "map":
-                sizes = lanes.zigzag(at[rows], f"a key of {place}")
-                keys.append(lanes.text(at[rows], sizes, f"a key of {place}"))
-            items.append(self._value(lanes, at[rows], writer.inner[0], reader.inner[0], inner, f"{place}[]"))
+                sizes = lanes.zigzag(lane_ids[rows], f"a key of {path}")
+                keys.append(lanes.text(lane_ids[rows], sizes, f"a key of {path}"))
+            items.append(
+                self._value(lanes, lane_ids[rows], writer.inner[0], reader.inner[0], item_type, f"{path}[]")
+            )
             owners.append(rows)
-            total[rows] += 1
-            remaining[rows] -= 1
+            item_counts[rows] += 1
+            in_block[rows] -= 1
         if target is None:
             return None
-        offsets = from_numpy(np.concatenate([[0], np.cumsum(total)]).astype(np.int32))
+        offsets = from_numpy(np.concatenate([[0], np.cumsum(item_counts)]).astype(np.int32))
         order = np.argsort(np.concatenate(owners), kind="stable") if owners else np.zeros(0, np.int64)
-        item = pa.concat_arrays(items).take(from_numpy(order)) if items else pa.nulls(0, inner)
+        item_column = pa.concat_arrays(items).take(from_numpy(order)) if items else pa.nulls(0, item_type)
         if writer.kind == "map":
-            key = pa.concat_arrays(keys).take(from_numpy(order)) if keys else pa.nulls(0, pa.string())
-            return pa.MapArray.from_arrays(offsets, key, item).cast(target)
-        return pa.ListArray.from_arrays(offsets, item, type=target)
+            key_column = pa.concat_arrays(keys).take(from_numpy(order)) if keys else pa.nulls(0, pa.string())
+            return pa.MapArray.from_arrays(offsets, key_column, item_column).cast(target)
+        return pa.ListArray.from_arrays(offsets, item_column, type=target)
 
     def _read_few_lanes(
         self,
         lanes: Lanes,
-        at: Ints,
+        lane_ids: Ints,
         counts: Ints,
         writer: AvroNode,
         reader: AvroNode,
-        target: Any,
-        place: str,
-    ) -> tuple[Ints, tuple[Column, Column]]:
-        """Read many items of a few lanes. The positions of the items are determined one by one.
+        item_type: Any,
+        path: str,
+    ) -> tuple[Ints, Column, Column]:
+        """Read the next `counts[i]` items of lane `lane_ids[i]`, for a few lanes and each i.
 
-        Return the lane of each item, and the columns of keys and values.
+        Return the lane of each item, and the columns of keys and items. For an array, the keys are None.
 
-        For an array, the keys are None.
+        The start and end of each item are determined one by one, and then all items are read in parallel. If
+        an item is cut off, its lane has no items.
         """
-        view, inner = lanes.view, writer.inner[0]
-        owner: list[int] = []
+        view, item_node = lanes.view, writer.inner[0]
+        item_lanes: list[int] = []
         start: list[int] = []
         stop: list[int] = []
-        for lane, count in zip(at.tolist(), counts.tolist(), strict=True):
+        for lane, count in zip(lane_ids.tolist(), counts.tolist(), strict=True):
             position, end = int(lanes.at[lane]), int(lanes.end[lane])
-            before = len(start)
+            first_item = len(start)
             try:
                 for _ in range(count):
                     start.append(position)
                     if writer.kind == "map":
                         position = skip_value(view, position, end, KEY)
-                    position = skip_value(view, position, end, inner)
+                    position = skip_value(view, position, end, item_node)
                     stop.append(position)
             except ValueError:
-                del start[before:], stop[before:]
-                lanes.fail(np.array([lane]), np.array([True]), f"the bytes end in the middle of {place}")
+                del start[first_item:], stop[first_item:]
+                lanes.fail(np.array([lane]), np.array([True]), f"the bytes end in the middle of {path}")
             else:
                 lanes.at[lane] = position
-            owner += [lane] * (len(start) - before)
-        own = lanes.within(np.array(start, np.int64), np.array(stop, np.int64))
-        key: Column = None
-        kind: Any = None
-        if target is not None:
-            kind = target.item_type if writer.kind == "map" else target.value_type
+            item_lanes += [lane] * (len(start) - first_item)
+        # Each item becomes a lane of its own.
+        inner = lanes.within(np.array(start, np.int64), np.array(stop, np.int64))
+        keys: Column = None
         if writer.kind == "map":
-            key = own.text(own.all(), own.zigzag(own.all(), f"a key of {place}"), f"a key of {place}")
-        value = self._value(own, own.all(), inner, reader.inner[0], kind, f"{place}[]")
-        for row, reason in own.bad.items():
-            lanes.bad.setdefault(owner[row], reason)
-        return np.array(owner, np.int64), (key, value)
+            key_sizes = inner.zigzag(inner.all(), f"a key of {path}")
+            keys = inner.text(inner.all(), key_sizes, f"a key of {path}")
+        items = self._value(inner, inner.all(), item_node, reader.inner[0], item_type, f"{path}[]")
+        for item, reason in inner.bad.items():
+            lanes.bad.setdefault(item_lanes[item], reason)
+        return np.array(item_lanes, np.int64), keys, items
 
 
-def _member(target: Any, number: int) -> Any:
+def _block_counts(lanes: Lanes, lane_ids: Ints, path: str) -> Ints:
+    """Read how many items the next block of each lane has. The count is 0 at the end, and after an error."""
+    count = lanes.zigzag(lane_ids, f"the size of {path}")
+    with_size = np.flatnonzero(count < 0)
+    if len(with_size):
+        # A negative count is followed by the block's size in bytes, which is not used.
+        lanes.zigzag(lane_ids[with_size], f"the size of {path}")
+        count[with_size] = -count[with_size]
+    remaining_bytes = lanes.end[lane_ids] - lanes.at[lane_ids]
+    wrong = (count < 0) | (count > remaining_bytes)
+    lanes.fail(lane_ids, wrong, f"{path} has more items than the remaining bytes can contain")
+    count[wrong] = 0
+    return count
+
+
+def _member_type(target: Any, number: int) -> Any:
     """Return the type of a union's member, or None if the member is not selected."""
     if target is None:
         return None
@@ -396,108 +431,8 @@ def _member(target: Any, number: int) -> Any:
     return types.get(f"member{number}")
 
 
-def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
-    """Read one value from each lane, for a type that contains no other types."""
-    match writer.kind:
-        case "null":
-            return None if target is None else pa.nulls(len(at), target)
-        case "int" | "long":
-            value = lanes.zigzag(at, place)
-            if writer.kind == "int":
-                lanes.fail(at, value != value.astype(np.int32), f"{place} has more than 32 bits")
-            if target is None:
-                return None
-            if pa.types.is_timestamp(target):
-                if writer.logical.endswith("millis"):
-                    lanes.fail(
-                        at, np.abs(value) > _MOST_MS, f"{place} is outside of the range of Spark's timestamps"
-                    )
-                    value = value * 1000
-                return from_numpy(value).view(target)
-            if pa.types.is_time(target):
-                outside = (value < 0) | (value >= _DAY_US)
-                lanes.fail(at, outside, f"{place} is not a time of day")
-                return from_numpy(np.where(outside, 0, value) * 1000).view(target)
-            narrow = np.int32 if writer.kind == "int" else np.int64
-            column = from_numpy(value.astype(narrow))
-            return column.view(target) if pa.types.is_date(target) else column.cast(target, safe=False)
-        case "float" | "double":
-            value = lanes.fixed(at, "<f4" if writer.kind == "float" else "<f8", place)
-            return None if target is None else from_numpy(value).cast(target)
-        case "boolean":
-            value = lanes.fixed(at, "u1", place)
-            lanes.fail(at, value > 1, f"{place} is neither true nor false")
-            return None if target is None else from_numpy(value == 1)
-        case "enum":
-            number = lanes.zigzag(at, place)
-            wrong = (number < 0) | (number >= len(writer.symbols))
-            lanes.fail(at, wrong, f"{place} has a symbol number that its enum does not have")
-            if target is None:
-                return None
-            words = symbols_read(writer, reader)
-            for position in (n for n, word in enumerate(words) if word is None):
-                reason = f"{place} is {writer.symbols[position]}, which the enum of the reader's schema lacks"
-                lanes.fail(at, number == position, reason)
-            return from_texts(words).take(from_numpy(number.astype(np.int32), wrong))
-        case "fixed":
-            sizes = np.full(len(at), writer.size, np.int64)
-        case _:
-            sizes = lanes.zigzag(at, f"the size of {place}")
-    if writer.kind == "string":
-        # A string is read even if it is not selected, because invalid UTF-8 is an error.
-        column = lanes.text(at, sizes, place)
-        return None if target is None else column.cast(target)
-    start, stop = lanes.skip(at, sizes, place)
-    if target is None:
-        return None
-    if pa.types.is_decimal(target):
-        return _decimals(lanes, at, start, stop, target, place)
-    column = lanes.cut(start, stop)
-    if not pa.types.is_string(target):
-        return column
-    return lanes.as_text(at, column, place)
-
-
-def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, place: str) -> Column:
-    """Convert big-endian numbers to Arrow's little-endian decimals of 16 bytes.
-
-    As Java's BigInteger requires, a number has at least one byte. A number may begin with bytes that only
-    repeat its sign.
-    """
-    size = stop - start
-    lanes.fail(at, size == 0, f"{place} is a decimal without bytes")
-    wrong = size > 16
-    for row in np.flatnonzero(wrong).tolist():
-        number = lanes.data[start[row] : stop[row]].tobytes()
-        wrong[row] = abs(int.from_bytes(number, "big", signed=True)) >= 10**38
-    lanes.fail(at, wrong, f"{place} has more than 38 digits")
-    size = np.minimum(size, 16)
-    sign = np.where((size > 0) & (lanes.data[start] > 127), 255, 0).astype(np.uint8)
-    numbers = np.repeat(sign[:, None], 16, axis=1)
-    for byte in range(int(size.max(initial=0))):
-        rows = np.flatnonzero(size > byte)
-        numbers[rows, byte] = lanes.data[stop[rows] - 1 - byte]
-    buffer = pa.py_buffer(np.ascontiguousarray(numbers))
-    widest = pa.decimal128(38, target.scale)
-    column = pa.Array.from_buffers(widest, len(size), [None, buffer])
-    try:
-        return column.cast(target)
-    except pa.ArrowInvalid:
-        limit = 10**target.precision
-        whole = [int.from_bytes(number.tobytes(), "little", signed=True) for number in numbers]
-        wrong = np.array([abs(number) >= limit for number in whole])
-        lanes.fail(at, wrong, f"{place} has more than {target.precision} digits")
-        numbers[wrong] = 0
-        buffer = pa.py_buffer(np.ascontiguousarray(numbers))
-        return pa.Array.from_buffers(widest, len(size), [None, buffer]).cast(target)
-
-
-_MOST_MS = (2**63 - 1) // 1000
-_DAY_US = 24 * 3600 * 1_000_000
-
-
-def _default(field: AvroField, target: Any, count: int = 0) -> Column:
-    """Return a column that repeats a field's default value.
+def _default_column(field: AvroField, target: Any, count: int = 0) -> Column:
+    """Return a column that repeats a field's default value `count` times.
 
     Raises Mismatch if the default value does not fit the target type.
 
@@ -505,7 +440,7 @@ def _default(field: AvroField, target: Any, count: int = 0) -> Column:
     """
     try:
         encoded = encode(field.node, field.default)
-        column, bad = _Read(field.node, field.node, target).decode(from_bytes([encoded]))
+        column, bad = _AvroDecoder(field.node, field.node, target).decode(from_bytes([encoded]))
     except (ValueError, OverflowError) as error:
         raise Mismatch(f"the default of {field.names[0]} is not a {target}: {error}") from None
     if bad:

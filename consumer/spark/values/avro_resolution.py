@@ -21,8 +21,8 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 
     With `full`, the namespaces must match too, unless an alias matches.
     """
-    same = writer.name == reader.name if full else _short(writer) == _short(reader)
-    return same or writer.name in reader.aliases
+    names_match = writer.name == reader.name if full else _short_name(writer) == _short_name(reader)
+    return names_match or writer.name in reader.aliases
 
 
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
@@ -32,14 +32,14 @@ def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
     which matches by its name without namespace. Otherwise the result is `reader` itself, whose branches match
     by their full names.
     """
-    only = common_type(reader)
-    if only is None or reader.kind != "union":
+    common = common_type(reader)
+    if common is None or reader.kind != "union":
         return reader
-    equal = writer.null == reader.null and writer.branches[0].symbols == only.symbols
-    return only if equal else reader
+    unions_are_equal = writer.null == reader.null and writer.branches[0].symbols == common.symbols
+    return common if unions_are_equal else reader
 
 
-def _short(node: AvroNode) -> str:
+def _short_name(node: AvroNode) -> str:
     """Return the name without its namespace."""
     return node.name.rpartition(".")[2]
 
@@ -48,16 +48,19 @@ def branch_positions(writer: AvroNode, reader: AvroNode) -> list[int]:
     """Return, for each branch of the writer's union, its type's position in the reader's union, or -1."""
     if reader.kind != "union":
         return [-1] * len(writer.branches)
-    return [_position(branch, reader.branches) for branch in writer.branches]
+    return [_best_match(branch, reader.branches) for branch in writer.branches]
 
 
-def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
-    """Return the position of the type that matches best: by the full name, or else by the short name."""
-    same = [n for n, candidate in enumerate(candidates) if candidate.kind == branch.kind]
-    for n in same:
+def _best_match(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
+    """Return the position of the type that matches best: by the full name, or else by the short name.
+
+    If no candidate of the same kind matches, the result is -1.
+    """
+    same_kind = [n for n, candidate in enumerate(candidates) if candidate.kind == branch.kind]
+    for n in same_kind:
         if branch.name == candidates[n].name or branch.name in candidates[n].aliases:
             return n
-    return next((n for n in same if has_name_of(branch, candidates[n])), -1)
+    return next((n for n in same_kind if has_name_of(branch, candidates[n])), -1)
 
 
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
@@ -76,20 +79,21 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
     return next((field for field in node.fields if field.names[0] == name), None)
 
 
-def writers_field(writer: AvroNode, read: AvroField) -> AvroField | None:
-    """Return the writer's field from which the reader's field `read` is read.
+def writers_field(writer: AvroNode, readers_field: AvroField) -> AvroField | None:
+    """Return the writer's field from which `readers_field` is read.
 
-    The writer's field has the name of `read` or one of its aliases. Returns None if the writer has no such
-    field.
+    The writer's field has the name of `readers_field` or one of its aliases. Returns None if the writer has
+    no such field.
     """
-    for name in read.names:
+    for name in readers_field.names:
         field = field_named(writer, name)
         if field is not None:
             return field
     return None
 
 
-_WIDER = {
+# The kinds to which Avro's schema resolution can convert each kind.
+_PROMOTIONS = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
     "float": ("double",),
@@ -103,10 +107,10 @@ def widens(writer: AvroNode, reader: AvroNode) -> bool:
     if reader.kind == writer.kind:
         # If only the logical types differ, the reader's logical type applies.
         return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
-    return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
+    return not writer.logical and not reader.logical and reader.kind in _PROMOTIONS.get(writer.kind, ())
 
 
-def scalar(node: AvroNode) -> Any:
+def scalar_arrow_type(node: AvroNode) -> Any:
     """Return the Arrow type of an Avro type that contains no other types."""
     if node.logical == "decimal":
         return pa.decimal128(node.precision, node.scale)

@@ -38,7 +38,7 @@ def kind(node: avro_schema.AvroNode) -> Any:
         case "map":
             return pa.map_(pa.string(), kind(node.inner[0]))
         case _:
-            return avro_resolution.scalar(node)
+            return avro_resolution.scalar_arrow_type(node)
 
 
 def schema(random: Random, names: Any, depth: int = 0) -> Any:
@@ -150,7 +150,7 @@ def check(random: Random) -> None:
         written.append(file.getvalue())
     node = avro_schema.parse("value.schema", json.dumps(top))
     assert node.ddl.startswith("STRUCT<")
-    read = avro._Read(node, node, kind(node))
+    read = avro._AvroDecoder(node, node, kind(node))
     decoded, bad = read.decode(pa.array(written, pa.binary()))
     decoded.validate(full=True)
     assert not bad

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, StructType, TimeType
 
 from consumer.spark.options import parse as parse_options
 from consumer.spark.schema import checked, ddl
-from consumer.spark.values.avro import _Read
+from consumer.spark.values.avro import _AvroDecoder
 from consumer.spark.values.avro_schema import AvroNode, checked_columns, parse
 from consumer.spark.values.registered import Mismatch
 from kproto.errors import ConfigError
@@ -46,7 +46,7 @@ def read(writer: Any, reader: Any, value: str) -> Any:
     """Return the value, or the reason why it cannot be read."""
     node = parse("o", json.dumps(reader))
     try:
-        decode = _Read(parse("o", json.dumps(writer)), node, kind_of(node)).decode
+        decode = _AvroDecoder(parse("o", json.dumps(writer)), node, kind_of(node)).decode
     except Mismatch as error:
         return str(error)
     column, bad = decode(pa.array([bytes.fromhex(value)], pa.binary()))
