@@ -66,7 +66,7 @@ class ProducerRuntime:
         # Whether close or kill was called.
         self.closing = False
         self.event_callbacks: list[EventCallback] = []
-        self._has_ended = False
+        self._has_reported_end = False
 
     def describe(self, kind: str) -> str:
         """Return the producer's repr.
@@ -166,21 +166,25 @@ class ProducerRuntime:
 
     def no_room(self) -> RequestTimedOut:
         """Return the error of a `send` that timed out. The error says what the call waited for."""
-        trouble = self.engine.metadata.why_unreachable
-        reason = f"{self.records.why_waiting}; {trouble}" if trouble else self.records.why_waiting
+        unreachable_reason = self.engine.metadata.why_unreachable
+        waiting_reason = self.records.why_waiting
+        reason = f"{waiting_reason}; {unreachable_reason}" if unreachable_reason else waiting_reason
         return RequestTimedOut("send", self.options.max_block_ms, reason)
 
     def not_flushed(self, limit: int, pending: list[ProducerBatch]) -> RequestTimedOut:
         """Return the error of a `flush` that timed out."""
         count = sum(map(len, pending))
-        excuse = f"; {pending[0].partition}: {self.engine.open_reason(pending[0])}" if pending else ""
-        return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
+        open_reason = f"; {pending[0].partition}: {self.engine.open_reason(pending[0])}" if pending else ""
+        return RequestTimedOut("flush", limit, f"{count} records are still open{open_reason}")
 
     def raise_not_delivered(self) -> None:
-        """Raise NotDelivered if the application has not yet seen the errors of all failed deliveries."""
-        ledger = self.records.take_failures()
-        if ledger.count > 0 and ledger.first_error is not None:
-            raise NotDelivered(ledger.count, ledger.first_error) from ledger.first_error
+        """Raise NotDelivered if the application has not yet seen the errors of all failed deliveries.
+
+        Further calls raise it only for later failures. The engine must be locked.
+        """
+        failures = self.records.take_failures()
+        if failures.count > 0 and failures.first_error is not None:
+            raise NotDelivered(failures.count, failures.first_error) from failures.first_error
 
     def _on_report(self, change: GroupChange) -> None:
         """Log a change, and pass it to the callbacks of `events`."""
@@ -191,12 +195,15 @@ class ProducerRuntime:
 
     # ---- the end
 
-    def _end(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
-        """Fail every open delivery. Return the actions to perform, which include the callbacks."""
+    def _close_engine(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
+        """Close the engine, and fail every open delivery and call.
+
+        Return the actions to perform, which include the callbacks.
+        """
         if not self.records.why_closed:
             self.failure = failure
-        if not self._has_ended:
-            self._has_ended = True
+        if not self._has_reported_end:
+            self._has_reported_end = True
             self.engine.core.report("closed", reason="" if failure is None else reason)
         self.records.close(reason)
         self.engine.fail(reason)
@@ -208,8 +215,8 @@ class ProducerRuntime:
         open_records, transactions = self.engine.open_records, self.engine.transactions
         losses = [f"{open_records} records are lost"] if open_records else []
         if transactions is not None and transactions.started:
-            limit = self.options.transaction_timeout_ms / 1000
-            losses.append(f"the transaction of {transactions.id!r} stays open for up to {limit:g} s")
+            timeout_s = self.options.transaction_timeout_ms / 1000
+            losses.append(f"the transaction of {transactions.id!r} stays open for up to {timeout_s:g} s")
         return " and ".join(losses)
 
     def _on_drop(self) -> None:
@@ -225,7 +232,7 @@ class ProducerRuntime:
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True
-        self._end("this producer was opened before the process forked and belongs to the parent")
+        self._close_engine("this producer was opened before the process forked and belongs to the parent")
 
     def on_exit(self) -> str:
         """Stop the producer when the interpreter exits.

@@ -34,7 +34,7 @@ class ProxyDialer:
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT_S) -> None:
-        scheme, host, port = _split(url)
+        scheme, host, port = _parse_url(url)
         try:
             proxy: Any = import_module("python_socks.sync").Proxy
         except ImportError:
@@ -50,11 +50,11 @@ class ProxyDialer:
 
     def __call__(self, host: str, port: int) -> socket.socket:
         """Return a socket that the proxy has connected to the broker at host:port."""
-        connected: socket.socket = self._proxy.connect(dest_host=host, dest_port=port, timeout=self._timeout)
-        return connected
+        sock: socket.socket = self._proxy.connect(dest_host=host, dest_port=port, timeout=self._timeout)
+        return sock
 
 
-def _split(url: str) -> tuple[str, str, int]:
+def _parse_url(url: str) -> tuple[str, str, int]:
     """Return the scheme, host and port of a proxy's URL.
 
     The ConfigError for an invalid URL hides the URL, because it may contain a password.

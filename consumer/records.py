@@ -140,19 +140,19 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return a line such as "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
-        clock = time.strftime("%H:%M:%S", time.gmtime(self.at // 1000))
-        partitions = f" {_listed(self.partitions)}" if self.partitions else ""
+        time_of_day = time.strftime("%H:%M:%S", time.gmtime(self.at // 1000))
+        partitions = f" {_partition_list(self.partitions)}" if self.partitions else ""
         facts = [
-            *([f"owns {_listed(self.owned)}"] if self.kind == "assigned" else []),
+            *([f"owns {_partition_list(self.owned)}"] if self.kind == "assigned" else []),
             *([f"from offset {self.before}"] if self.before is not None else []),
             *([f"at offset {self.offset}"] if self.offset is not None else []),
             *([f"generation {self.generation}"] if self.generation >= 0 else []),
             *([self.reason] if self.reason else []),
         ]
-        return "; ".join([f"{clock}.{self.at % 1000:03} UTC {self.kind}{partitions}", *facts])
+        return "; ".join([f"{time_of_day}.{self.at % 1000:03} UTC {self.kind}{partitions}", *facts])
 
 
-def _listed(partitions: tuple[TopicPartition, ...]) -> str:
+def _partition_list(partitions: tuple[TopicPartition, ...]) -> str:
     return brief_list([str(partition) for partition in partitions]) or "nothing"
 
 

@@ -37,7 +37,7 @@ Address = tuple[socket.AddressFamily, Any]
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """The result of a resolution: the addresses of a name, or the reason why there are none."""
+    """The result of a resolution for the connection `key`: addresses, or the reason why there are none."""
 
     key: int
     addresses: tuple[Address, ...]
@@ -54,6 +54,7 @@ class AddressFailures:
     """The failed addresses of each host, which are tried after its other addresses."""
 
     def __init__(self) -> None:
+        # (host, port) -> the failed addresses. The one that failed most recently is the last.
         self._failed: dict[tuple[str, int], list[Address]] = {}
 
     def sort(self, host: tuple[str, int], addresses: Sequence[Address]) -> list[Address]:
@@ -86,7 +87,7 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _describe_lookup(error: Exception) -> str:
+def _lookup_error_text(error: Exception) -> str:
     """Return the reason why a name could not be looked up, or is invalid."""
     return describe_error(error) if isinstance(error, OSError) else f"the name can't be resolved ({error})"
 
@@ -98,6 +99,7 @@ class Resolver:
         self._on_resolved = on_resolved
         self._results: deque[Resolved] = deque()
         self._lock = threading.Lock()
+        # (host, port) -> the keys of the connections that wait for the lookup.
         self._pending: dict[tuple[str, int], list[int]] = {}
 
     def resolve(self, key: int, host: str, port: int) -> Resolved | None:
@@ -106,24 +108,24 @@ class Resolver:
         If the result is None, a later call of `take` returns the resolved addresses.
         """
         try:
-            answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-            return Resolved(key, sort_addresses(answer))
+            numeric = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            return Resolved(key, sort_addresses(numeric))
         except socket.gaierror:
             pass  # `host` is a name.
         except (OSError, ValueError, OverflowError) as error:
-            return Resolved(key, (), _describe_lookup(error))
+            return Resolved(key, (), _lookup_error_text(error))
         with self._lock:
             keys = self._pending.setdefault((host, port), [])
             keys.append(key)
-            if len(keys) > 1:
+            if len(keys) > 1:  # A thread already resolves this name.
                 return None
         try:
             name = f"kproto-resolver-{host}"
-            threading.Thread(target=self._look_up, args=(host, port), name=name, daemon=True).start()
+            threading.Thread(target=self._run_lookup, args=(host, port), name=name, daemon=True).start()
         except RuntimeError as error:  # The system cannot start another thread.
             with self._lock:
                 del self._pending[(host, port)]
-            return Resolved(key, (), _describe_lookup(error))
+            return Resolved(key, (), _lookup_error_text(error))
         return None
 
     def take(self) -> list[Resolved]:
@@ -133,13 +135,14 @@ class Resolver:
             results.append(self._results.popleft())
         return results
 
-    def _look_up(self, host: str, port: int) -> None:
+    def _run_lookup(self, host: str, port: int) -> None:
+        """Look up a name, and queue the result for each connection that waits for it."""
         addresses: tuple[Address, ...] = ()
         failure = ""
         try:
             addresses = sort_addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError, OverflowError) as error:
-            failure = _describe_lookup(error)
+            failure = _lookup_error_text(error)
         with self._lock:
             keys = self._pending.pop((host, port))
         self._results.extend(Resolved(key, addresses, failure) for key in keys)

@@ -49,11 +49,12 @@ T = TypeVar("T")
 # to the parent.
 CLOSE: Final = "close"
 
+# The context manager of a call that does not need to exclude other calls.
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks in which the current thread or task runs. A task inherits this value from the task that
-# started it. So a call that would wait for a callback is also rejected in the tasks that this callback
-# started, because the callback may be waiting for them.
+# The tokens of the callbacks in which the current thread or task runs. A task inherits this value from the
+# task that started it. So a call that would wait for a callback is also rejected in the tasks that this
+# callback started, because the callback may be waiting for them.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
@@ -143,11 +144,12 @@ class Runtime:
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
-        self._open: set[Any] = set()  # The futures that have not completed yet.
+        self._open_futures: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
+        # The token of a callback, as in `_callbacks`, -> the callback. Outer callbacks come first.
         self._running_callbacks: dict[object, RunningCallback] = {}
-        self._unlogged: BaseException | None = None
+        self._unlogged_failure: BaseException | None = None
 
     # ---- how to wait: blocking or asyncio
 
@@ -230,7 +232,7 @@ class Runtime:
         raise NotImplementedError
 
     def end(self, deadline: int = 0) -> None:
-        """Close everything at once."""
+        """Close the client immediately, and fail its open futures. `deadline` (ms) limits blocking waits."""
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -276,13 +278,13 @@ class Runtime:
 
         If `calls` is false, the callback must not call any method that changes the client's state.
         """
-        token, outer = object(), _callbacks.get()
+        token, outer_tokens = object(), _callbacks.get()
         try:
             self._running_callbacks[token] = RunningCallback(name, calls)
-            _callbacks.set((*outer, token))
+            _callbacks.set((*outer_tokens, token))
             yield
         finally:
-            _callbacks.set(outer)
+            _callbacks.set(outer_tokens)
             self._running_callbacks.pop(token, None)
 
     def check_callback(self, method: str, *, serves: bool) -> bool:
@@ -308,46 +310,55 @@ class Runtime:
         return None if callback is None else callback.name
 
     def _current_callback(self) -> RunningCallback | None:
+        """Return the outermost callback in which this thread or task runs; None outside of callbacks."""
         tokens, callbacks = _callbacks.get(), list(self._running_callbacks.items())
         return next((callback for token, callback in callbacks if token in tokens), None)
 
     # ---- the engine
 
-    def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the events in `owed`, then `events`. Return the engine's actions that are for the caller."""
+    def _apply_events(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
+        """Apply the events in `owed`, then `events`, and then `last` if the actions include a `Deliver`.
+
+        Return the engine's actions that are for the caller.
+        """
         try:
             while self.owed:
-                self._step((self.owed[0],))
+                self._step_engine((self.owed[0],))
                 self.owed.popleft()
-            actions = self._step(events)
+            actions = self._step_engine(events)
             if last is not None:
                 for action in actions:
                     if isinstance(action, ev.Deliver):
-                        return actions + self._step((last,))
+                        return actions + self._step_engine((last,))
             return actions
         finally:
             self.driver.on_applied()
 
-    def _step(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
+    def _step_engine(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
+        """Apply events, perform the engine's actions, and return the actions that are for the caller.
+
+        An exception other than KprotoError fails the client, and raises IllegalState.
+        """
         for_caller: list[ev.Action] = []
         try:
             for event in events:
                 actions = iter(self.driver.step(event, now()))
                 try:
-                    self._route(actions, for_caller)
+                    self._route_actions(actions, for_caller)
                 # Even after Ctrl-C, the remaining actions are performed, because a request that is not
                 # written would get no response.
                 except BaseException:
-                    self._route(actions, [])
+                    self._route_actions(actions, [])
                     raise
         except KprotoError:
             raise
         except Exception as error:
-            self._fail(error)
+            self._fail_client(error)
             raise self._failure_error() from error
         return for_caller
 
-    def _route(self, actions: Iterator[ev.Action], for_caller: list[ev.Action]) -> None:
+    def _route_actions(self, actions: Iterator[ev.Action], for_caller: list[ev.Action]) -> None:
+        """Perform or queue each action, and append those that only the caller can perform to `for_caller`."""
         for action in actions:
             match action:
                 case Open() | Write() | Shut() | GetToken():
@@ -379,67 +390,71 @@ class Runtime:
             with suppress(IllegalState):
                 self.apply()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_client(self, error: BaseException) -> None:
         """Mark the client as failed, and fail all waiting calls and open futures."""
         if self.failure is None:
             self.failure = error
-            self._unlogged = error
+            self._unlogged_failure = error
         self.notify()
         self._fail_futures(self._failure_error())
 
     # ---- futures and reports
 
     def start(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Apply an event, and return the future that it completes."""
+        """Apply the event that `event` creates for a new future, and return this future."""
         future = self._new_future()
         try:
             self.apply(event(future))
         # The caller receives this exception instead of the future, so the future is no longer tracked.
         except BaseException:
-            self._open.discard(future)
+            self._open_futures.discard(future)
             raise
         return future
 
     async def run(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Apply an event that completes a future, wait for the future, and return its result."""
+        """Apply the event that `event` creates for a new future, and return the future's result.
+
+        If the wait is interrupted, the engine stops working for the future.
+        """
         future = self._new_future()
         try:
             self.apply(event(future))
             return await self.result(future)
         except BaseException:
-            self._open.discard(future)
+            self._open_futures.discard(future)
             if not self.closed and self.failure is None:
                 self.apply(ev.Drop(future))
             raise
 
     def forget(self, future: Any) -> None:
         """Stop tracking a future for which no caller waits any longer."""
-        self._open.discard(future)
+        self._open_futures.discard(future)
 
     def _fail_futures(self, error: KprotoError) -> None:
-        for future in list(self._open):
+        """Queue `error` as the result of each open future; `_report_and_complete` completes them."""
+        for future in list(self._open_futures):
             self._completed.append(ev.Done(future, None, error))
 
-    def _publish(self) -> None:
-        """Log reports and complete futures.
+    def _report_and_complete(self) -> None:
+        """Log the client's failure, pass on queued reports, and complete futures whose results are queued.
 
         No lock may be held, because log handlers and callbacks may call the client.
         """
         try:
-            if self._unlogged is not None:
-                error, self._unlogged = self._unlogged, None
+            if self._unlogged_failure is not None:
+                error, self._unlogged_failure = self._unlogged_failure, None
                 log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
             if self._reports:
-                _drain(self._reports, self.driver.on_report)
+                _handle_each(self._reports, self.driver.on_report)
                 self.driver.on_reports_end()
         finally:  # Futures complete even if a log handler raises an exception.
             if self._completed:
-                _drain(self._completed, self._complete_open)
+                _handle_each(self._completed, self._complete_if_open)
 
-    def _complete_open(self, done: ev.Done) -> None:
-        if done.token in self._open:
+    def _complete_if_open(self, done: ev.Done) -> None:
+        if done.token in self._open_futures:
             self._complete(done.token, done.value, done.error)
-            self._open.discard(done.token)
+            self._open_futures.discard(done.token)
 
     # ---- fork and exit, see `lifecycle`
 
@@ -472,8 +487,8 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
     raise RuntimeError(f"{operation} was suspended, although its runtime must block")
 
 
-def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
-    """Handle each item of `queue` once, even if several threads call this function at the same time."""
+def _handle_each(queue: deque[T], handle: Callable[[T], None]) -> None:
+    """Remove each item of `queue` and handle it once, even if several threads do so at the same time."""
     while queue:
         items: list[T] = []
         try:

@@ -181,7 +181,7 @@ class AsyncProducerRuntime(ProducerRuntime):
 
     def _finish(self, reason: str, failure: BaseException | None = None) -> None:
         """Fail the open deliveries, call their callbacks, and close the connections and the timer."""
-        for action in self._end(reason, failure):
+        for action in self._close_engine(reason, failure):
             if isinstance(action, ev.CallBack):
                 run_callback(action.callback)
             elif isinstance(action, ev.Report):
@@ -199,7 +199,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         """Fail the open deliveries without calling their callbacks. Return a log message about the loss."""
         loss = self.loss()
         self.closing = True
-        self._end("the process ends")
+        self._close_engine("the process ends")
         return f"the producer {self.options.client_id!r} was not closed, and {loss}" if loss else ""
 
 

@@ -54,17 +54,17 @@ class AsyncRuntime(Runtime):
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # If the client fails, `_feed` first wakes the waiting tasks and then raises IllegalState.
+            # If the client fails, `_apply_events` wakes the waiting tasks before it raises IllegalState.
             with contextlib.suppress(IllegalState):
-                self._feed((event,))
+                self._apply_events((event,))
         # After any other exception the client cannot be used, because the engine's state may be only partly
         # updated. The exception propagates to the event loop.
         except BaseException as error:
-            self._fail(error)
+            self._fail_client(error)
             raise
         finally:
             self._set_timer()
-            self._publish()
+            self._report_and_complete()
 
     def _set_timer(self) -> None:
         """Set the timer to the engine's next deadline, or cancel the timer if there is no deadline."""
@@ -94,10 +94,10 @@ class AsyncRuntime(Runtime):
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
         self.check_usable()
         try:
-            return self._feed(events, last)
+            return self._apply_events(events, last)
         finally:
             self._set_timer()
-            self._publish()
+            self._report_and_complete()
 
     def wakeup(self) -> None:
         self.woken = True
@@ -162,7 +162,7 @@ class AsyncRuntime(Runtime):
 
     def _new_future(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._open.add(future)
+        self._open_futures.add(future)
         return future
 
     def _complete(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -218,9 +218,9 @@ class AsyncRuntime(Runtime):
 
     # ---- the end
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_client(self, error: BaseException) -> None:
         """Mark the client as failed, fail its waiting calls and futures, and abort its connections."""
-        super()._fail(error)
+        super()._fail_client(error)
         self.streams.close(abort=True)
 
     def end(self, deadline: int = 0, *, abort: bool = False) -> None:
@@ -234,7 +234,7 @@ class AsyncRuntime(Runtime):
             self.streams.close(abort=abort)
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         self.notify()
-        self._publish()
+        self._report_and_complete()
 
     def kill(self) -> None:
         if not self.forked:

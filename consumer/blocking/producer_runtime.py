@@ -204,7 +204,7 @@ class BlockingProducerRuntime(ProducerRuntime):
 
     def _finish(self, reason: str, failure: BaseException | None = None) -> None:
         """Fail every open delivery, and call the callbacks of the deliveries."""
-        for action in self._end(reason, failure):
+        for action in self._close_engine(reason, failure):
             if isinstance(action, ev.CallBack):
                 action.callback()
             elif isinstance(action, ev.Report):

@@ -75,7 +75,7 @@ class BlockingRuntime(Runtime):
             owner.acquire()
             while (runtime := ref()) is not None and not runtime.stopped:
                 runtime.turn(sockets.take())
-                runtime._publish()
+                runtime._report_and_complete()
                 seconds = runtime.flush()
                 if owner.requested:
                     owner.hand_over()
@@ -87,8 +87,8 @@ class BlockingRuntime(Runtime):
                     sockets.poll(seconds)
         except BaseException as error:  # An unreported exception would stop the client without a message.
             if (runtime := ref()) is not None:
-                runtime._fail(error)
-                runtime._publish()
+                runtime._fail_client(error)
+                runtime._report_and_complete()
         finally:
             with contextlib.suppress(Exception):
                 if (runtime := ref()) is not None:
@@ -101,10 +101,10 @@ class BlockingRuntime(Runtime):
             self.wakes_at = 0
             self._stepping = True
             try:
-                self._feed(tuple(events))
+                self._apply_events(tuple(events))
                 due = self.driver.due()
                 if due is not None and due <= now():
-                    self._feed((ev.Tick(),))
+                    self._apply_events((ev.Tick(),))
             finally:
                 self._stepping = False
             # The requests are written here only if a thread waits for a change. If none waits, `flush` writes
@@ -153,13 +153,13 @@ class BlockingRuntime(Runtime):
                     )
                 self._stepping = True
                 try:
-                    actions = self._feed(events, last)
+                    actions = self._apply_events(events, last)
                 finally:
                     self._stepping = False
                 self._write_or_wake()
             return actions
         finally:
-            self._publish()
+            self._report_and_complete()
 
     def _write_or_wake(self) -> None:
         """Write the pending requests, or wake the engine's thread to write them.
@@ -167,7 +167,7 @@ class BlockingRuntime(Runtime):
         The thread is also woken if it must wake earlier than planned. If possible the calling thread writes
         the requests itself, so that the engine's thread does not have to wake up.
         """
-        if self._open and self.sockets.uses_tls and self.exclusive:
+        if self._open_futures and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not
             # read them.
             self.owner.recall()
@@ -214,14 +214,14 @@ class BlockingRuntime(Runtime):
                         self.flush()
                 # Any exception ends the client, as it does in the engine's thread.
                 except BaseException as error:
-                    self._fail(error)
+                    self._fail_client(error)
                     if not isinstance(error, Exception):
                         raise
                 finally:
                     self.owner.give_back()
                 return True
         finally:
-            self._publish()
+            self._report_and_complete()
 
     def notify(self) -> None:
         super().notify()
@@ -247,14 +247,14 @@ class BlockingRuntime(Runtime):
         lock.acquire()
         try:
             self._future_locks[future] = lock
-            while future in self._open:
+            while future in self._open_futures:
                 lock.acquire()
         finally:
             self._future_locks.pop(future, None)
         return future.result()
 
-    def _complete_open(self, done: ev.Done) -> None:
-        super()._complete_open(done)
+    def _complete_if_open(self, done: ev.Done) -> None:
+        super()._complete_if_open(done)
         # A KeyError means that no thread waits for the future, a RuntimeError that its lock was already
         # released.
         with contextlib.suppress(KeyError, RuntimeError):
@@ -274,7 +274,7 @@ class BlockingRuntime(Runtime):
 
     def _new_future(self) -> Future[Any]:
         future: Future[Any] = Future()
-        self._open.add(future)
+        self._open_futures.add(future)
         return future
 
     def _complete(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
@@ -340,8 +340,8 @@ class BlockingRuntime(Runtime):
 
     # ---- the end
 
-    def _fail(self, error: BaseException) -> None:
-        super()._fail(error)
+    def _fail_client(self, error: BaseException) -> None:
+        super()._fail_client(error)
         self.stopped = True
         self._wake_thread()
 
@@ -364,7 +364,7 @@ class BlockingRuntime(Runtime):
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:
             self.notify()
-        self._publish()
+        self._report_and_complete()
 
     def kill(self) -> None:
         if self.forked:

@@ -888,7 +888,7 @@ def test_a_cancelled_request_leaves_nothing_behind(silent: str) -> None:
         async with AsyncAdmin(silent) as cluster:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(cluster.topics(), 0.1)
-            assert not cluster._runtime._open
+            assert not cluster._runtime._open_futures
             assert cluster._runner.engine.runner.due() is None
             with pytest.raises(RequestTimedOut, match="Metadata"):
                 await cluster.topics(timeout=0.1)

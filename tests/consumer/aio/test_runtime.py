@@ -298,7 +298,7 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
         assert cancelled.cancelled()
         unfinished.append((runtime, waiting))
         # Without this entry, the end of the client does not complete the future `waiting`.
-        runtime._open.clear()
+        runtime._open_futures.clear()
 
     run(story)
     ((runtime, future),) = unfinished
@@ -340,7 +340,7 @@ def test_the_end_of_a_client_closes_its_connections(end: str) -> None:
             size = 1 << 24  # More bytes than the socket buffers hold.
             runtime.streams.perform(Write(9, bytes(size)))
             if end == "failure":
-                runtime._fail(ZeroDivisionError("broken"))
+                runtime._fail_client(ZeroDivisionError("broken"))
             else:
                 getattr(runtime, end)()
             received = await asyncio.to_thread(received_by, peer)

@@ -544,7 +544,7 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
         try:
             for _ in range(20):
                 consumer._runtime._reports.append(GroupChange(0, "reset"))
-                consumer._runtime._publish()
+                consumer._runtime._report_and_complete()
         except BaseException as error:
             failed.append(error)
 

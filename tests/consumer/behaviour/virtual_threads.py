@@ -98,7 +98,7 @@ class VirtualThread(EngineClient):
             self.happened += happened
         elif self.runtime is not None and not self.runtime.stopped:
             self.runtime.turn([*self.take(), *happened])
-            self.runtime._publish()
+            self.runtime._report_and_complete()
             self.runtime.flush()
         self.plan()
 

@@ -92,7 +92,7 @@ def test_the_callback_of_a_future_may_only_make_calls_that_do_not_wait(reader: C
 
     future = runtime._new_future()
     future.add_done_callback(callback)
-    runtime._complete_open(ev.Done(future, None, None))
+    runtime._complete_if_open(ev.Done(future, None, None))
     (error,) = errors
     assert str(error).startswith("position() was called in the callback of a future and would block")
     assert runtime._completing_threads == set()
@@ -105,8 +105,8 @@ def test_a_future_has_its_result_or_its_error(reader: Consumer) -> None:
     cancelled.cancel()
     error = IllegalState("failed")
     for future, value, reason in ((done, 5, None), (failed, None, error), (cancelled, 1, None)):
-        runtime._complete_open(ev.Done(future, value, reason))
-        assert future not in runtime._open
+        runtime._complete_if_open(ev.Done(future, value, reason))
+        assert future not in runtime._open_futures
     assert run_to_end(runtime.result(done)) == 5
     with pytest.raises(IllegalState, match="failed"):
         run_to_end(runtime.result(failed))
@@ -116,7 +116,7 @@ def test_a_future_has_its_result_or_its_error(reader: Consumer) -> None:
 def test_a_thread_that_waits_for_a_future_is_woken_when_it_completes(reader: Consumer) -> None:
     runtime: Any = reader._runtime
     future = runtime._new_future()
-    timer = threading.Timer(0.02, lambda: runtime._complete_open(ev.Done(future, "value", None)))
+    timer = threading.Timer(0.02, lambda: runtime._complete_if_open(ev.Done(future, "value", None)))
     timer.start()
     assert run_to_end(runtime.result(future)) == "value"
     assert runtime._future_locks == {}
@@ -280,10 +280,10 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
     failures: list[BaseException] = []
     published: list[int] = []
     with runtime.locked(), monkeypatch.context() as patch:
-        patch.setattr(runtime, "_publish", lambda: published.append(owner.returned))
+        patch.setattr(runtime, "_report_and_complete", lambda: published.append(owner.returned))
         patch.setattr(runtime, "sockets", ReadSockets(error))
         patch.setattr(runtime, "owner", owner)
-        patch.setattr(runtime, "_fail", failures.append)
+        patch.setattr(runtime, "_fail_client", failures.append)
         if isinstance(error, Exception):
             assert runtime._read_sockets(runtime.changes, 0.5) is True
         else:
@@ -317,7 +317,7 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
         patch.setattr(runtime, "sockets", sockets)
         patch.setattr(runtime, "owner", owner)
         patch.setattr(runtime, "exclusive", is_exclusive)
-        patch.setattr(runtime, "_open", {Future()} if has_future else set())
+        patch.setattr(runtime, "_open_futures", {Future()} if has_future else set())
         runtime.wakes_at = 0
         runtime._write_or_wake()
         assert sockets.wakes == 0  # No wakeup is needed: wakes_at is 0, so the engine's thread is awake.

@@ -84,7 +84,7 @@ def test_why_names_the_function_of_the_application_that_poll_waits_for() -> None
 
 def test_why_quotes_the_error_of_a_failed_consumer() -> None:
     with Consumer(NOWHERE, group_id="g") as reader:
-        reader._runtime._fail(ZeroDivisionError("broken"))
+        reader._runtime._fail_client(ZeroDivisionError("broken"))
         status = reader.why(T0)
         assert (status.reason, status.detail) == ("error", "the consumer failed: ZeroDivisionError('broken')")
 
