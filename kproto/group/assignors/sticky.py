@@ -18,17 +18,17 @@ The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algori
 
 A reported partition counts only if it exists and the member subscribes to its topic.
 
-If several members report the same partition, the member with the newest generation owns it. If two of them
-report the newest generation, no member owns it (R194).
+If several members report the same partition, the report with the newest generation determines the owner. If
+two reports have this generation, the partition has no owner (R194).
 
-Java's choice of the member that keeps an extra partition depends on the hash order of member ids. Here the
+In Kafka, the hash order of the member ids decides which members keep an extra partition. In kproto, their
 sorted order decides.
 
-The sorted order also decides which of two members that report a partition in the same older generation counts
-as its previous owner.
+If two members report a partition in the same older generation, the member whose id sorts first counts as the
+previous owner of the partition.
 
-A partition moves only if the move reduces the difference between the loads of the old and the new owner, so
-the algorithm terminates for every input.
+The last step moves a partition only if the move reduces the difference between the loads of the old and the
+new owner, so the step terminates for every input.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def assign_sticky(
 ) -> StickyAssignment:
     """Return the assignment. `claim` returns the partitions that a member reports as owned.
 
-    With `one_by_one`, the algorithm for members with different subscriptions is always used. Some clients,
-    such as librdkafka, have only this algorithm.
+    If `one_by_one` is true, the algorithm for members with different subscriptions is used even if all
+    members subscribe to the same topics. Some clients, such as librdkafka, have only this algorithm.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class _Owners:
 
 
 class _RackDistance:
-    """The racks of members and replicas. A member is near a partition if its rack has a replica.
+    """The racks of members and replicas, which determine how near a member is to a partition.
 
     `matter` is False if racks have no influence on the assignment.
     """
@@ -287,7 +287,10 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Search `members` from `start` on for one whose rack has a replica; return its index, or None."""
+        """Return the index of a member whose rack has a replica of the partition, or None.
+
+        The search begins at the index `start` and wraps around at the end of `members`.
+        """
         for step in range(len(members)):
             index = (start + step) % len(members)
             if self.racks.is_same(members[index], partition):
@@ -436,8 +439,9 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound on the number of partitions of the topic's least loaded subscriber.
 
-        The bound is the last computed least load minus the number of later moves, because a move reduces the
-        least load by at most one. If the bound excludes a move, `_balance` skips the search for it.
+        Each move reduces the least load by at most one. The bound is therefore the last computed least load
+        minus the number of moves since then. `_balance` searches for a new owner only if the owner has at
+        least two partitions more than the bound.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -445,8 +449,8 @@ class _GreedyAssignment:
     def _move(self, partition: TopicPartition, to: str) -> None:
         """Move a partition to the member `to`.
 
-        If another partition of the topic was moved from `to` to the original owner of this partition, that
-        partition is moved back instead, provided that this improves the balance.
+        If another partition of the topic was moved in the opposite direction, from `to` to this partition's
+        original owner, the other partition is moved back instead, provided that this improves the balance.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))

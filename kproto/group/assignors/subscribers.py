@@ -37,8 +37,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
     Topics with equal subscribers share one tuple.
     """
-    # Maps the topics of a subscription to the members that subscribe to exactly these topics, as indexes in
-    # `order`.
+    # Maps the topics of a subscription to the members that subscribe to exactly these topics. The members are
+    # given by their indexes in `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):

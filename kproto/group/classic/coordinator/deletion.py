@@ -1,14 +1,16 @@
 """OffsetDelete, which deletes individual offsets of a group, and DeleteGroups, which deletes groups.
 
-* R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
-  it must keep all its offsets (R127).
+* R126: an OffsetDelete is answered with one error code and no partitions if the group id is empty, if the
+  group does not exist, or if the group must keep all its offsets (R127).
 
-* R126: if offsets of the group can be deleted, the response has an error code for each partition. As in
-  OffsetCommit, a partition that does not exist has UNKNOWN_TOPIC_OR_PARTITION.
+* R126: in all other cases, the response has an error code for each partition. As in OffsetCommit, a partition
+  that does not exist has UNKNOWN_TOPIC_OR_PARTITION.
 
-* R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed.
+* R127: OffsetDelete deletes every requested offset of an Empty group. The error code of an existing partition
+  is NONE even if it had no committed offset.
 
-* R127: a group with protocol type "consumer" keeps the offsets of the topics to which its members subscribe.
+* R127: in a group with members and the protocol type "consumer", the offsets of topics to which a member
+  subscribes are kept, with the error code GROUP_SUBSCRIBED_TO_TOPIC. The other requested offsets are deleted.
 
 * R127: a group whose protocol type is not "consumer" keeps all offsets while it has members, because the
   coordinator cannot decode its subscriptions.

@@ -3,11 +3,11 @@
 * R113: an unknown group is described as Dead. The error code is NONE up to DescribeGroups v5, and
   GROUP_ID_NOT_FOUND with a message from v6 on.
 
-* R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
-  last stored, unless a rebalance has discarded them.
+* R114, R115: the protocol name and the members' metadata are shown in Stable only. The assignments that were
+  stored last are shown in every state. A rebalance that starts in CompletingRebalance clears them.
 
-* R119: ListGroups ignores case and surrounding whitespace in its filters. A filter with an unknown state or
-  type matches no group.
+* R119: ListGroups ignores case and surrounding whitespace in its filters. An unknown state or type in a
+  filter matches no group.
 
 The module follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
 """
@@ -53,7 +53,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if the group would have no record in Kafka's log yet (R176)."""
+    """Return the group. If Kafka would not yet have written it to its log, return a Dead group (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

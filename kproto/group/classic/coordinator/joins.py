@@ -7,8 +7,8 @@ The handlers of this module are the cells of the JoinGroup rows in `table`.
 
 * R25: static members, and clients that use JoinGroup below v4, are added immediately.
 
-* R25: the member id of a new dynamic member is pending until its second JoinGroup. The only effect of a
-  pending member id is that the rebalance waits for it.
+* R25: the member id of a new dynamic member is pending until its second JoinGroup, at most for one session
+  timeout. The only effect of a pending member id is that the rebalance waits for it.
 
 * R26, R27: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
   next generation begins.
@@ -53,8 +53,8 @@ def refuse_because_full(
 
     The sender is removed, so that a group that exceeds `group.max.size` shrinks.
 
-    If all remaining members have joined, the join phase completes (R22). In Kafka 4.3, they wait for the
-    rebalance timeout instead.
+    If all other members have joined, the removal completes the join phase (R22). In Kafka 4.3, the join phase
+    lasts until the rebalance timeout instead.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -156,13 +156,14 @@ def replace_member_while_stable(
 ) -> None:
     """Replace the former incarnation of the static member.
 
-    The JoinGroup of the new incarnation is answered immediately. If its metadata makes the group select
-    another protocol, a rebalance starts instead.
+    The JoinGroup of the new incarnation is answered immediately, unless its metadata makes the group select
+    another protocol. In that case, a rebalance starts.
 
     From JoinGroup v9 on, the response to a restarted leader has skipAssignment set (R43).
 
-    Below v9, the response to a restarted leader names the former member id as the leader. Otherwise the
-    client would compute an assignment for which no member waits.
+    Below v9, the response to a restarted leader names the former member id as the leader, so that the client
+    sends SyncGroup as a follower and receives its stored assignment. If the response named the new member id,
+    the client would compute an assignment, which the coordinator ignores in Stable.
     """
     former_leader = group.leader
     member = _replace(context, group, call)
@@ -201,11 +202,11 @@ def _replace(
     reason = f"{member.label} was replaced by another process with its instance id"
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the session timeout that the former incarnation requested applies until the next heartbeat.
-    # From then on, the session timeout of this JoinGroup applies.
+    # As in Kafka, the session timeout that the former incarnation requested applies until the next restart,
+    # for example at the next heartbeat. From then on, the session timeout of this JoinGroup applies.
     context.restart_session(group, member)
-    # The replacement cannot expire while its JoinGroup waits, because it is not new. Kafka keeps the flag
-    # `new` of the former incarnation, so Kafka's replacement can expire.
+    # The replacement cannot expire while its JoinGroup waits, because its flag `new` is False. Kafka keeps
+    # the flag of the former incarnation, so in Kafka the replacement of a new member can expire.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -308,8 +309,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. A franz-go member recognizes that it is the leader
-    by this prefix of the leader's id.
+    The id of a static member starts with its instance id. By this prefix, a franz-go member that restarts
+    recognizes, below v9, that the leader's id is its own former id.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

@@ -6,14 +6,14 @@
 * R73, R74: Heartbeat succeeds in CompletingRebalance. In PreparingRebalance the error code is
   REBALANCE_IN_PROGRESS, but the session timeout restarts.
 
-* R134, R135: after its first generation has begun, a member does not expire while one of its requests is
-  delayed. The response restarts its session timeout.
+* R134, R135: once a member's first generation has begun, the member does not expire while the response to its
+  JoinGroup or SyncGroup is delayed. The response restarts the session timeout.
 
 * R134: a new member can expire while its JoinGroup is delayed. Its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS
   until its first generation begins.
 
-* R147: a member that does not send SyncGroup within the rebalance timeout after a generation starts is
-  removed, even if it sends heartbeats.
+* R147: after a generation starts, each member must send SyncGroup within the largest rebalance timeout of the
+  members. Otherwise the member is removed, even if it sends heartbeats.
 
 * R81: the delayed requests of a removed member are answered with UNKNOWN_MEMBER_ID.
 """
@@ -198,7 +198,7 @@ def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) ->
     """Remove the member, because its session has timed out.
 
     A member with a delayed JoinGroup or SyncGroup is kept, because the response will restart its session
-    timeout. Only a new member expires nevertheless (R134).
+    timeout. A new member is removed nevertheless (R134).
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
@@ -255,8 +255,8 @@ def _remove_leaving_member(
 
     The reason for the removal is added to `reasons`.
 
-    An entry with an instance id and no member id is an administrator's request to remove a static member. A
-    static member sends no LeaveGroup itself (R84).
+    An entry with an instance id and no member id is an administrator's request to remove a static member. By
+    default, a static member sends no LeaveGroup when it closes (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:
@@ -288,7 +288,7 @@ def _remove_member(
 
 
 def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
-    """Start a rebalance without the removed members, or complete one that waited only for them (R81, R83)."""
+    """Start a rebalance; in a join phase, complete it if all remaining members have joined (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)

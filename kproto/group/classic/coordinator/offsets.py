@@ -3,13 +3,14 @@
 * R85: partitions that do not exist are rejected first. The offsets of the other partitions are committed. If
   no partition exists, the group is neither validated nor created.
 
-* R86: a commit without a generation is accepted only if the group is Empty, or does not exist. If it does not
-  exist, the commit creates the group.
+* R86: an OffsetCommit without a generation is accepted only if the group is Empty or does not exist. If the
+  group does not exist, the commit creates it.
 
-* R88, R89: a member may commit in its generation, even in PreparingRebalance. In CompletingRebalance, between
-  the JoinGroup responses and the leader's SyncGroup, it may not commit.
+* R88, R89: a member may commit in the current generation, even in PreparingRebalance. In CompletingRebalance,
+  between the JoinGroup responses and the leader's SyncGroup, the error code is REBALANCE_IN_PROGRESS.
 
-* R110, R111: commits in a transaction are accepted in every state. They are pending until `TransactionEnded`.
+* R110, R111: a TxnOffsetCommit with valid ids is accepted in every state. Its offsets are pending until the
+  event `TransactionEnded`.
 
 * R97, R101: the result of OffsetFetch does not depend on the group's state. A group that does not exist has
   no offsets, and the error code is NONE.

@@ -8,7 +8,7 @@
   request lists no members.
 
 * R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. If the
-  request is rejected, every partition has the error code.
+  group rejects the request, each partition that exists has the error code of the rejection.
 
 * Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
   come first, with one entry for each topic. If other partitions of the topic exist, their results follow in
