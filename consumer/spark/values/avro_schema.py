@@ -12,6 +12,7 @@ from kproto.errors import ConfigError
 
 ABSENT: Final = object()  # The value of `AvroField.default` for a field without a default.
 
+# Spark's type for each of Avro's primitive types, except null.
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -23,7 +24,7 @@ _PRIMITIVES: Final = {
 }
 
 # Spark's type for each pair (kind, logical type).
-_LOGICAL: Final = {
+_LOGICAL_TYPES: Final = {
     ("int", "date"): "DATE",
     ("long", "time-micros"): "TIME(6)",
     ("long", "timestamp-millis"): "TIMESTAMP",
@@ -34,12 +35,13 @@ _LOGICAL: Final = {
 
 # Maps each pair (kind, logical type) that cannot be a column to the reason. Spark does not ignore these
 # logical types. Other unsupported logical types are ignored, as in Spark.
-_NOT_READ: Final = {
+_UNSUPPORTED_TYPES: Final = {
     ("long", "timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
     ("long", "local-timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
     ("long", "custom-decimal"): "custom-decimal is not supported",
 }
-_CATALYST: Final = "spark.sql.catalyst.type"
+# The attribute in which Spark's to_avro stores a type that Avro lacks, such as an interval.
+_CATALYST_TYPE: Final = "spark.sql.catalyst.type"
 _MAX_PRECISION: Final = 38  # Of Spark's decimals.
 
 
@@ -77,7 +79,7 @@ class AvroNode:
     scale: int = 0
     # If the type cannot be a column: its definition, the reason, and the attribute of the definition without
     # which it could be a column.
-    refused: tuple[str, str, str] | None = None
+    unsupported: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 
     @property
@@ -87,7 +89,7 @@ class AvroNode:
 
     @property
     def ddl(self) -> str:
-        """Return the corresponding Spark type as DDL."""
+        """The corresponding Spark type as DDL."""
         match self.kind:
             case "record":
                 inner = ", ".join(f"{quoted(field.names[0])}: {field.node.ddl}" for field in self.fields)
@@ -109,11 +111,11 @@ class AvroNode:
             case "fixed":
                 return "BINARY"
             case _:
-                return _LOGICAL.get((self.kind, self.logical)) or _PRIMITIVES[self.kind]
+                return _LOGICAL_TYPES.get((self.kind, self.logical)) or _PRIMITIVES[self.kind]
 
     @property
     def merged(self) -> AvroNode | None:
-        """Return the type to which all branches of a union can be converted, or None."""
+        """The type to which all branches of this union can be converted, or None."""
         kinds = {branch.kind for branch in self.inner if not branch.logical}
         if len(self.inner) == 1:
             return self.inner[0]
@@ -135,46 +137,47 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
     """
     names: dict[str, AvroNode] = {}
     for reference in references:
-        _Reader(option, names).read(_load(option, reference), "", "")
-    return _Reader(option, names).read(_load(option, text), "", "")
+        _SchemaParser(option, names).read(_parse_json(option, reference), "", "")
+    return _SchemaParser(option, names).read(_parse_json(option, text), "", "")
 
 
-def checked_columns(option: str, node: AvroNode, place: str = "") -> AvroNode:
+def checked_columns(option: str, node: AvroNode, path: str = "") -> AvroNode:
     """Return `node`, a type of a reader's schema. Raises ConfigError if a part of it cannot be a column."""
     if node.kind == "null":
-        raise ConfigError(option, "null", _null_column(place))
-    if node.refused is not None:
-        text, why, attribute = node.refused
+        raise ConfigError(option, "null", _null_column_error(path))
+    if node.unsupported is not None:
+        definition, reason, attribute = node.unsupported
         raise ConfigError(
             option,
-            text,
-            f"{why}, for the Avro type{_of_field(place)}; set {option} to the schema without the attribute "
+            definition,
+            f"{reason}, for the Avro type{_of_field(path)}; set {option} to the schema without the attribute "
             f"{attribute} (the type is then {node.ddl}), or without the field",
         )
     for field in node.fields:
-        checked_columns(option, field.node, _inside(place, field.names[0]))
+        checked_columns(option, field.node, _field_path(path, field.names[0]))
     for inner in node.inner:
-        checked_columns(option, inner, place if node.kind == "union" else f"{place}[]")
+        checked_columns(option, inner, path if node.kind == "union" else f"{path}[]")
     return node
 
 
-def _inside(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _field_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
-def _of_field(place: str) -> str:
-    return f" of field {place}" if place else ""
+def _of_field(path: str) -> str:
+    """Return the words of an error that name the field; "" for the schema's outermost type."""
+    return f" of field {path}" if path else ""
 
 
-def _null_column(place: str) -> str:
+def _null_column_error(path: str) -> str:
     """Return the error for the type null outside a union."""
     return (
-        f"the Avro type{_of_field(place)} is null, which cannot be a column; remove the field, or make it a "
+        f"the Avro type{_of_field(path)} is null, which cannot be a column; remove the field, or make it a "
         "union of null and another type"
     )
 
 
-def _load(option: str, text: str) -> Any:
+def _parse_json(option: str, text: str) -> Any:
     """Parse the JSON of a schema. If it is only the name of a type, without quotes, return the name."""
     try:
         return json.loads(text)
@@ -184,130 +187,141 @@ def _load(option: str, text: str) -> Any:
         raise ConfigError(option, text[:80], f"an Avro schema must be JSON ({error})") from None
 
 
-class _Reader:
+class _SchemaParser:
     """Parses the types of one schema, and adds named types to `names`."""
 
     def __init__(self, option: str, names: dict[str, AvroNode]) -> None:
         self.option, self.names = option, names
-        self.open: set[str] = set()
+        # The full names of the enclosing records, whose definitions are not parsed yet.
+        self.open_records: set[str] = set()
 
-    def wrong(self, part: object, reason: str) -> ConfigError:
+    def schema_error(self, part: object, reason: str) -> ConfigError:
         """Return a ConfigError that shows a part of the schema."""
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
-    def read_item(self, part: Any, space: str, place: str) -> AvroNode:
+    def read_item(self, part: Any, namespace: str, path: str) -> AvroNode:
         """Parse the type of an array's items or of a map's values. Raises ConfigError if it is null.
 
         An item of the type null has no bytes, so a few bytes could claim any number of items.
         """
-        node = self.read(part, space, place)
+        node = self.read(part, namespace, path)
         if node.kind == "null":
-            raise self.wrong(cast("object", part), _null_column(place))
+            raise self.schema_error(cast("object", part), _null_column_error(path))
         return node
 
-    def read(self, part: Any, space: str, place: str) -> AvroNode:
-        """Parse a type. `space` is the enclosing namespace. `place` is the path of the enclosing field."""
+    def read(self, part: Any, namespace: str, path: str) -> AvroNode:
+        """Parse a type. `namespace` is the enclosing namespace. `path` names the enclosing field."""
         if isinstance(part, str):
-            return self.named(part, space)
+            return self.resolve_name(part, namespace)
         if isinstance(part, list):
-            return self.union(cast(Any, part), space, place)
+            return self.read_union(cast(Any, part), namespace, path)
         if not isinstance(part, dict) or "type" not in part:
-            raise self.wrong(
+            raise self.schema_error(
                 cast("object", part),
-                f"the Avro type{_of_field(place)} must be a name, a list, or an object with a type",
+                f"the Avro type{_of_field(path)} must be a name, a list, or an object with a type",
             )
         definition = cast("dict[str, Any]", part)
         kind: Any = definition["type"]
         if not isinstance(kind, str):
-            return self.read(kind, space, place)
+            return self.read(kind, namespace, path)
         if kind in ("record", "error", "enum", "fixed"):
-            return self.new(kind, definition, space, place)
+            return self.read_definition(kind, definition, namespace, path)
         if kind in ("array", "map"):
-            word = "items" if kind == "array" else "values"
-            if word not in definition:
-                raise self.wrong(definition, f"an Avro {kind} needs the attribute {word}")
-            return AvroNode(kind, inner=(self.read_item(definition[word], space, f"{place}[]"),))
-        return self.logical(self.named(kind, space), definition)
+            attribute = "items" if kind == "array" else "values"
+            if attribute not in definition:
+                raise self.schema_error(definition, f"an Avro {kind} needs the attribute {attribute}")
+            return AvroNode(kind, inner=(self.read_item(definition[attribute], namespace, f"{path}[]"),))
+        return self.read_logical_type(self.resolve_name(kind, namespace), definition)
 
-    def named(self, name: str, space: str) -> AvroNode:
+    def resolve_name(self, name: str, namespace: str) -> AvroNode:
         """Return a primitive type, or a named type that was defined before."""
         if name in _PRIMITIVES or name == "null":
             return AvroNode(name)
-        full = name if "." in name or not space else f"{space}.{name}"
-        if full in self.open or name in self.open:
-            raise self.wrong(name, "Spark has no recursive types; remove the field")
-        node = self.names.get(full) or self.names.get(name)
+        full_name = name if "." in name or not namespace else f"{namespace}.{name}"
+        if full_name in self.open_records or name in self.open_records:
+            raise self.schema_error(name, "Spark has no recursive types; remove the field")
+        node = self.names.get(full_name) or self.names.get(name)
         if node is None:
             known = ", ".join([*_PRIMITIVES, "null", *self.names])
-            raise self.wrong(name, f"the Avro type is not defined; the defined types are {known}")
+            raise self.schema_error(name, f"the Avro type is not defined; the defined types are {known}")
         return node
 
-    def union(self, parts: list[Any], space: str, place: str) -> AvroNode:
+    def read_union(self, parts: list[Any], namespace: str, path: str) -> AvroNode:
         """Parse a union, which may contain null once."""
-        branches = [self.read(part, space, place) for part in parts]
-        null = [n for n, branch in enumerate(branches) if branch.kind == "null"]
-        if len(null) > 1 or len(null) == len(branches):
-            raise self.wrong(
+        branches = [self.read(part, namespace, path) for part in parts]
+        nulls = [n for n, branch in enumerate(branches) if branch.kind == "null"]
+        if len(nulls) > 1 or len(nulls) == len(branches):
+            raise self.schema_error(
                 parts,
-                f"the union{_of_field(place)} needs a type other than null, and may contain null only "
+                f"the union{_of_field(path)} needs a type other than null, and may contain null only "
                 "once; change the union, or remove the field",
             )
         types = tuple(branch for branch in branches if branch.kind != "null")
-        return AvroNode("union", inner=types, null=null[0] if null else -1)
+        return AvroNode("union", inner=types, null=nulls[0] if nulls else -1)
 
-    def new(self, kind: str, definition: Mapping[str, Any], space: str, place: str) -> AvroNode:
-        """Parse the definition of a record, enum or fixed type."""
+    def read_definition(
+        self, kind: str, definition: Mapping[str, Any], namespace: str, path: str
+    ) -> AvroNode:
+        """Parse the definition of a record, enum or fixed type, and add the type to `names`."""
         name = definition.get("name")
         if not isinstance(name, str) or not name:
-            raise self.wrong(definition, f"an Avro {kind} needs a name")
-        space = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or space)
-        full = name if "." in name or not space else f"{space}.{name}"
+            raise self.schema_error(definition, f"an Avro {kind} needs a name")
+        namespace = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or namespace)
+        full_name = name if "." in name or not namespace else f"{namespace}.{name}"
         aliases = tuple(
-            alias if "." in alias or not space else f"{space}.{alias}"
+            alias if "." in alias or not namespace else f"{namespace}.{alias}"
             for alias in map(str, definition.get("aliases") or ())
         )
-        node_defined = AvroNode("record" if kind == "error" else kind, name=full, aliases=aliases)
+        node = AvroNode("record" if kind == "error" else kind, name=full_name, aliases=aliases)
         if kind == "enum":
             symbols, default = tuple(map(str, definition.get("symbols") or ())), definition.get("default")
-            node_defined = replace(
-                node_defined, symbols=symbols, default_symbol=default if default in symbols else None
-            )
+            node = replace(node, symbols=symbols, default_symbol=default if default in symbols else None)
         elif kind == "fixed":
             size = definition.get("size")
             if not isinstance(size, int) or size < 0:
-                raise self.wrong(definition, "a fixed type needs a size of at least 0")
-            node_defined = self.logical(replace(node_defined, size=size), definition)
+                raise self.schema_error(definition, "a fixed type needs a size of at least 0")
+            node = self.read_logical_type(replace(node, size=size), definition)
         else:
-            self.open.add(full)
-            fields: list[AvroField] = []
-            for field in cast("list[dict[str, Any]]", definition.get("fields") or ()):
-                if not {"name", "type"} <= set(field):
-                    raise self.wrong(field, "a field of a record needs a name and a type")
-                names = (str(field["name"]), *map(str, field.get("aliases") or ()))
-                node = self.read(field["type"], space, _inside(place, names[0]))
-                fields.append(AvroField(names, node, field.get("default", ABSENT)))
-            self.open.discard(full)
-            node_defined = replace(node_defined, fields=tuple(fields))
-        self.names[full] = node_defined
-        return node_defined
+            self.open_records.add(full_name)
+            node = replace(node, fields=self.read_fields(definition, namespace, path))
+            self.open_records.discard(full_name)
+        self.names[full_name] = node
+        return node
 
-    def logical(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
-        """Return a type with its logical type, or without it if Spark does not support the logical type."""
-        word = definition.get("logicalType")
-        why, attribute = _NOT_READ.get((node.kind, str(word)), ""), "logicalType"
-        if word == "decimal" and node.kind in ("bytes", "fixed"):
+    def read_fields(self, definition: Mapping[str, Any], namespace: str, path: str) -> tuple[AvroField, ...]:
+        """Parse the fields of a record's definition."""
+        fields: list[AvroField] = []
+        for field in cast("list[dict[str, Any]]", definition.get("fields") or ()):
+            if not {"name", "type"} <= set(field):
+                raise self.schema_error(field, "a field of a record needs a name and a type")
+            names = (str(field["name"]), *map(str, field.get("aliases") or ()))
+            node = self.read(field["type"], namespace, _field_path(path, names[0]))
+            fields.append(AvroField(names, node, field.get("default", ABSENT)))
+        return tuple(fields)
+
+    def read_logical_type(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
+        """Return a type with its logical type.
+
+        A logical type that Spark ignores is ignored. A type that Spark does not ignore, but that cannot be a
+        column, is returned as `unsupported`.
+        """
+        logical = definition.get("logicalType")
+        reason, attribute = _UNSUPPORTED_TYPES.get((node.kind, str(logical)), ""), "logicalType"
+        if logical == "decimal" and node.kind in ("bytes", "fixed"):
             precision, scale = definition.get("precision", 0), definition.get("scale", 0)
             if not _is_decimal(node, precision, scale):
                 return node  # As Avro specifies, an invalid logical type is ignored.
             if precision > _MAX_PRECISION:
-                why = f"Spark's decimals have at most {_MAX_PRECISION} digits"
+                reason = f"Spark's decimals have at most {_MAX_PRECISION} digits"
             else:
-                return replace(node, logical=word, precision=precision, scale=scale)
-        elif (node.kind, str(word)) in _LOGICAL:
-            return replace(node, logical=str(word))
-        elif not why and node.kind in ("int", "long") and definition.get(_CATALYST) is not None:
-            why, attribute = f"{_CATALYST} is not supported", _CATALYST
-        return replace(node, refused=(json.dumps(definition)[:200], why, attribute)) if why else node
+                return replace(node, logical=logical, precision=precision, scale=scale)
+        elif (node.kind, str(logical)) in _LOGICAL_TYPES:
+            return replace(node, logical=str(logical))
+        elif not reason and node.kind in ("int", "long") and definition.get(_CATALYST_TYPE) is not None:
+            reason, attribute = f"{_CATALYST_TYPE} is not supported", _CATALYST_TYPE
+        if not reason:
+            return node
+        return replace(node, unsupported=(json.dumps(definition)[:200], reason, attribute))
 
 
 def _is_decimal(node: AvroNode, precision: object, scale: object) -> bool:

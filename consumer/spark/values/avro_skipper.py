@@ -8,61 +8,69 @@ from __future__ import annotations
 from .avro_schema import AvroNode
 
 FEW = 100  # For fewer values than this, numpy operations are slower than a Python loop.
+# The type of a map's keys.
 KEY = AvroNode("string")
-_WIDTHS = {"boolean": 1, "float": 4, "double": 8}
+# In bytes.
+_SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 
-def skip_value(view: memoryview, at: int, end: int, node: AvroNode) -> int:
-    """Return the offset after the value at `at`. Raises ValueError if the offset exceeds `end`."""
+def skip_value(view: memoryview, offset: int, end: int, node: AvroNode) -> int:
+    """Return the offset after the value of type `node` that begins at `offset`.
+
+    Raises ValueError if the value is invalid, or continues after `end`.
+    """
     match node.kind:
         case "null":
             pass  # The type null has no bytes.
         case "boolean" | "float" | "double":
-            at += _WIDTHS[node.kind]
+            offset += _SIZES[node.kind]
         case "fixed":
-            at += node.size
+            offset += node.size
         case "int" | "long" | "enum":
-            at = _number(view, at, end)[1]
+            offset = _read_varint(view, offset, end)[1]
         case "string" | "bytes":
-            size, at = _number(view, at, end)
+            size, offset = _read_varint(view, offset, end)
             if size < 0:
                 raise ValueError
-            at += size
+            offset += size
         case "record":
             for field in node.fields:
-                at = skip_value(view, at, end, field.node)
+                offset = skip_value(view, offset, end, field.node)
         case "union":
-            branch, at = _number(view, at, end)
+            branch, offset = _read_varint(view, offset, end)
             if branch != node.null:
-                number = branch - (0 <= node.null < branch)
-                if not 0 <= number < len(node.branches):
+                index = branch - (0 <= node.null < branch)  # `branches` omits null.
+                if not 0 <= index < len(node.branches):
                     raise ValueError
-                at = skip_value(view, at, end, node.branches[number])
-        case _:
+                offset = skip_value(view, offset, end, node.branches[index])
+        case _:  # An array or a map consists of blocks. The last block has the count 0.
             count = 1
             while count:
-                count, at = _number(view, at, end)
-                if count < 0:
-                    count, at = -count, _number(view, at, end)[1]
-                if count > end - at:
+                count, offset = _read_varint(view, offset, end)
+                if count < 0:  # A negative count is followed by the block's size in bytes.
+                    count, offset = -count, _read_varint(view, offset, end)[1]
+                if count > end - offset:
                     raise ValueError
                 for _ in range(count):
                     if node.kind == "map":
-                        at = skip_value(view, at, end, KEY)
-                    at = skip_value(view, at, end, node.inner[0])
-    if at > end:
+                        offset = skip_value(view, offset, end, KEY)
+                    offset = skip_value(view, offset, end, node.inner[0])
+    if offset > end:
         raise ValueError
-    return at
+    return offset
 
 
-def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Decode the zigzag varint at `at`, and return its value and the offset after it."""
+def _read_varint(view: memoryview, offset: int, end: int) -> tuple[int, int]:
+    """Decode the zigzag varint at `offset`, and return its value and the offset after it.
+
+    Raises ValueError if the varint does not end before `end`.
+    """
     value = shift = 0
-    while at < end:
-        byte = view[at]
-        at += 1
+    while offset < end:
+        byte = view[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), offset
         shift += 7
     raise ValueError

@@ -25,26 +25,35 @@ pc: Any = import_module("pyarrow.compute")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 # The number of padding bytes after the last lane, because a step may read beyond the end of a lane.
-_SLACK = 24
+_PADDING_BYTES = 24
 
 
 class Lanes:
-    """The lanes of a BinaryArray without nulls. `bad` maps the number of a lane to its first error."""
+    """The lanes of a BinaryArray without nulls. `bad` maps the number of a lane to its first error.
+
+    The methods `varint`, `zigzag`, `fixed`, `skip`, `binary` and `text` move the positions of the lanes.
+    """
 
     def __init__(self, values: Any) -> None:
         data, offsets = data_and_offsets(values)
-        self._begin(np.concatenate([data, np.zeros(_SLACK, np.uint8)]), offsets[:-1].copy(), offsets[1:])
+        self._set_lanes(
+            np.concatenate([data, np.zeros(_PADDING_BYTES, np.uint8)]), offsets[:-1].copy(), offsets[1:]
+        )
 
-    def _begin(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
-        """Initialize the lanes: the bytes that contain all of them, and the position and end of each."""
+    def _set_lanes(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
+        """Initialize the lanes.
+
+        `data` contains the bytes of all lanes. `at` and `end` are offsets in `data`: each lane's position,
+        which the reading methods advance, and its end.
+        """
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}
-        self._numbers = self.windows("<i8")
+        self._int64_windows = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
         """Return a new lane, on the same bytes, from each `start` to its `stop`. Each array is ascending."""
         inner = Lanes.__new__(Lanes)
-        inner._begin(self.data, start.copy(), stop)
+        inner._set_lanes(self.data, start.copy(), stop)
         return inner
 
     def __len__(self) -> int:
@@ -74,11 +83,14 @@ class Lanes:
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
-        """Move the lanes to new positions. Return a mask of the lanes whose new position exceeds the end."""
-        beyond: Bools = positions > self.end[lanes]
+        """Move the lanes to new positions. Return a mask of the lanes whose new position exceeds the end.
+
+        These lanes get an error.
+        """
+        exceeds_end: Bools = positions > self.end[lanes]
         self.at[lanes] = positions
-        self.fail(lanes, beyond, f"the bytes end in the middle of {name}")
-        return beyond
+        self.fail(lanes, exceeds_end, f"the bytes end in the middle of {name}")
+        return exceeds_end
 
     def varint(self, lanes: Ints, name: str) -> Ints:
         """Read the next unsigned varint of each lane as a 64-bit number.
@@ -88,33 +100,33 @@ class Lanes:
         `name` is the field's name for error messages.
         """
         at = self.at[lanes]
-        window = self._numbers[at]
+        window = self._int64_windows[at]  # The next 8 bytes of each lane.
         value = window & 127
-        more = window >> 7 & 1
-        width = 1 + more
+        continues = window >> 7 & 1  # 1 if the varint has a byte after those that are already read, else 0.
+        width = 1 + continues
         for byte in range(1, 8):
-            if not more.any():
+            if not continues.any():
                 break
-            value |= (window >> (8 * byte) & 127 & -more) << (7 * byte)
-            more &= window >> (8 * byte + 7) & 1
-            width += more
-        long = np.zeros(len(at), bool)
-        wide = np.flatnonzero(more)
+            value |= (window >> (8 * byte) & 127 & -continues) << (7 * byte)
+            continues &= window >> (8 * byte + 7) & 1
+            width += continues
+        has_excess_bits = np.zeros(len(at), bool)
+        wide = np.flatnonzero(continues)  # The varints that have a 9th byte, and perhaps a 10th.
         if len(wide):
-            window = self._numbers[at[wide] + 8]
-            last = window >> 7 & 1
-            value[wide] |= (window & 127) << 56 | (window >> 8 & 1 & last) << 63
-            width[wide] += last
-            long[wide] = (last & ((window >> 8 & 0xFF) > 127)) != 0
+            window = self._int64_windows[at[wide] + 8]
+            has_10th = window >> 7 & 1
+            value[wide] |= (window & 127) << 56 | (window >> 8 & 1 & has_10th) << 63
+            width[wide] += has_10th
+            has_excess_bits[wide] = (has_10th & ((window >> 8 & 0xFF) > 127)) != 0
         wrong = self._advance(lanes, at + width, name)
-        self.fail(lanes, long & ~wrong, f"{name} has more than 64 bits")
-        value[wrong | long] = 0
+        self.fail(lanes, has_excess_bits & ~wrong, f"{name} has more than 64 bits")
+        value[wrong | has_excess_bits] = 0
         return value
 
     def zigzag(self, lanes: Ints, name: str) -> Ints:
         """Read the next signed varint of each lane, in Avro's zigzag encoding."""
-        raw = self.varint(lanes, name)
-        return (raw >> 1 & (1 << 63) - 1) ^ -(raw & 1)
+        encoded = self.varint(lanes, name)
+        return (encoded >> 1 & (1 << 63) - 1) ^ -(encoded & 1)
 
     def fixed(self, lanes: Ints, kind: str, name: str) -> NDArray[Any]:
         """Read the next little-endian number of each lane. `kind` is its numpy type."""
@@ -144,13 +156,16 @@ class Lanes:
         """Return a BinaryArray with the bytes from `start[i]` to `stop[i]` for each i. The starts are
         ascending.
         """
-        places = np.empty(2 * len(start) + 1, np.int32)
-        places[:-1:2], places[1::2] = start, stop
-        places[-1] = places[-2] if len(start) else 0
-        every = pa.Array.from_buffers(
-            pa.binary(), 2 * len(start), [None, pa.py_buffer(places), pa.py_buffer(self.data)]
+        # In an array without copied bytes, each value ends where the next one begins. So the array alternates
+        # between the requested values and the bytes between them, which `take` omits.
+        offsets = np.empty(2 * len(start) + 1, np.int32)
+        offsets[:-1:2], offsets[1::2] = start, stop
+        offsets[-1] = offsets[-2] if len(start) else 0
+        alternating = pa.Array.from_buffers(
+            pa.binary(), 2 * len(start), [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         )
-        return pc.take(every, from_numpy(np.arange(0, 2 * len(start), 2, dtype=np.int32)), boundscheck=False)
+        requested = from_numpy(np.arange(0, 2 * len(start), 2, dtype=np.int32))
+        return pc.take(alternating, requested, boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
         """Read the next `sizes[i]` bytes of each lane `lanes[i]` as a StringArray.
@@ -167,10 +182,10 @@ class Lanes:
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
-            good, bad = _texts(values)
-            self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{name} is not UTF-8")
+            texts, invalid = _decode_one_by_one(values)
+            self.fail(lanes, np.isin(np.arange(len(lanes)), list(invalid)), f"{name} is not UTF-8")
             # Invalid strings become "", because the keys of a map cannot be null.
-            return pc.coalesce(good, from_texts([""])[0])
+            return pc.coalesce(texts, from_texts([""])[0])
 
     def finish(self, name: str) -> None:
         """Store an error for each lane in which bytes remain after the value."""
@@ -179,31 +194,34 @@ class Lanes:
         self.fail(lanes, remaining > 0, f"there are bytes after the end of {name}")
 
 
-def _texts(values: Any) -> Any:
-    """Decode the values one by one to find those that are not UTF-8."""
+def _decode_one_by_one(values: Any) -> Any:
+    """Decode the values one by one. Return a StringArray, and the rows of values that are not UTF-8."""
     from .strings import decode
 
     return decode(values)
 
 
-def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows, with the values of `column` in the rows `places`.
+def scatter(column: Any, rows: Ints, count: int) -> Any:
+    """Return a column of `count` rows, with the values of `column` in the rows `rows`.
 
-    Row `places[i]` has the value of row i of `column`. All other rows are null.
+    Row `rows[i]` has the value of row i of `column`. All other rows are null.
     """
     if len(column) == count:
         return column
-    from_ = np.full(count, -1, np.int64)
-    from_[places] = np.arange(len(places))
-    return column.take(from_numpy(from_, from_ < 0))
+    sources = np.full(count, -1, np.int64)
+    sources[rows] = np.arange(len(rows))
+    return column.take(from_numpy(sources, sources < 0))
 
 
-def merge(columns: list[Any], owners: list[Ints], count: int, kind: Any) -> Any:
-    """Merge columns, each of which contains the values of some rows. Rows without a value are null."""
+def merge(columns: list[Any], rows_of_columns: list[Ints], count: int, kind: Any) -> Any:
+    """Merge columns of the type `kind` into one column of `count` rows.
+
+    Column i contains the values of the rows `rows_of_columns[i]`. Rows without a value are null.
+    """
     if not columns:
         return pa.nulls(count, kind)
     if len(columns) == 1:
-        return scatter(columns[0], owners[0], count)
-    rows = np.concatenate(owners)
+        return scatter(columns[0], rows_of_columns[0], count)
+    rows = np.concatenate(rows_of_columns)
     order = np.argsort(rows, kind="stable")
     return scatter(pa.concat_arrays(columns).take(from_numpy(order)), rows[order], count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+# The column with the reason for each value that could not be decoded.
 ERROR: Final = "_error"
 
 # The precision of TIME columns, which is that of Avro's time-micros.

@@ -100,7 +100,7 @@ def _one(field: Any) -> Any:
     """Return the Arrow type of a single value of a field."""
     if field.type == F.TYPE_MESSAGE and not well_known_type(field.message_type):
         return pa.struct([(inner.name, kind(inner)) for inner in field.message_type.fields])
-    return protobuf._arrow(field)
+    return protobuf._arrow_type_of(field)
 
 
 LIMITS = {
@@ -190,7 +190,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
     """Decode values of Top with the source. Return the rows, and the errors of malformed values by index."""
     target = pa.struct([(field.name, kind(field)) for field in top().fields])
     lanes = Lanes(pa.array(written, pa.binary()))
-    column, bad = protobuf._column(lanes, top(), target)
+    column, bad = protobuf._decode_messages(lanes, top(), target)
     column.validate(full=True)
     rows = column.to_pylist()
     for row in rows:
