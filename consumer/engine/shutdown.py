@@ -153,7 +153,8 @@ class ConsumerShutdown:
             core.actions.append(Done(event.token, None, None))
             return
         self._close_event = event
-        self.close_ends_at = core.now + event.timeout_ms
+        # Even with a timeout of 0, LeaveGroup is sent, but its response is not awaited (as in Java).
+        self.close_ends_at = core.now + max(1, event.timeout_ms)
         self._fetcher.stopped = True
         self._committer.prepare_close()
         self._group.commit_error = None

@@ -9,6 +9,7 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
+from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.engine.stage import AUTO, answer_commits
 from tests.consumer.stage import Consumer, World, tp
@@ -92,6 +93,21 @@ def test_a_silent_coordinator_does_not_delay_close_beyond_its_timeout() -> None:
     assert world.run(6_100, until=lambda: done in a.done)
     assert isinstance(a.done[done][1], RequestTimedOut)
     assert a.changes_of("uncommitted")
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1, 10])
+def test_a_short_timeout_of_close_still_sends_leave_group(timeout_ms: int) -> None:
+    world = World({"t": 4})
+    member = world.consumer(**AUTO)
+    member.subscribe("t")
+    assert world.run(until=member.is_stable)
+    done = member.close(timeout_ms=timeout_ms)
+    assert world.run(timeout_ms + 1, until=lambda: done in member.done)
+    world.run(100)
+    assert len(world.requests_of(member, LeaveGroupRequest)) == 1
+    successor = world.consumer(**AUTO)
+    successor.subscribe("t")
+    assert world.run(5_000, until=lambda: len(successor.owns()) == 4)
 
 
 def test_a_member_without_processed_records_leaves_at_once() -> None:
