@@ -96,7 +96,9 @@ def _decimals(lanes: Lanes, lane_ids: Ints, start: Ints, stop: Ints, target: Any
     """
     size = stop - start
     lanes.fail(lane_ids, size == 0, f"{path} is a decimal without bytes")
-    too_large = size > 16
+    # A number of 16 bytes has more than 38 digits only if its first byte is outside of this range.
+    first_byte = lanes.data[start].view(np.int8)
+    too_large = (size > 16) | (size == 16) & ((first_byte < -0x4B) | (first_byte >= 0x4B))
     for row in np.flatnonzero(too_large).tolist():
         number = lanes.data[start[row] : stop[row]].tobytes()
         too_large[row] = abs(int.from_bytes(number, "big", signed=True)) >= 10**38

@@ -304,7 +304,11 @@ def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
         (-12345).to_bytes(17, signed=True),
         (12345).to_bytes(40),
         (10**37).to_bytes(17),
+        (10**38 - 1).to_bytes(16),
+        (1 - 10**38).to_bytes(16, signed=True),
         (1 << 130).to_bytes(17),
+        (10**38).to_bytes(16),
+        (-(10**38)).to_bytes(16, signed=True),
         b"",
     ]
     cost = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
@@ -316,11 +320,15 @@ def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
         "-123.45",
         "123.45",
         f"{10**35}.00",
+        f"{10**36 - 1}.99",
+        f"-{10**36 - 1}.99",
+        None,
+        None,
         None,
         None,
     ]
-    reasons = [row["_error"] for row in rows[3:]]
-    assert reasons == ["value: cost has more than 38 digits", "value: cost is a decimal without bytes"]
+    reasons = [row["_error"] for row in rows[5:]]
+    assert reasons == ["value: cost has more than 38 digits"] * 3 + ["value: cost is a decimal without bytes"]
 
 
 def test_only_the_selected_avro_fields_are_read() -> None:
