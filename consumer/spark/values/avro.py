@@ -202,7 +202,7 @@ class _AvroDecoder:
             readers_field = field_named(reader, field.name)
             if readers_field is None:
                 raise Mismatch(f"the schema has no field {field_path}")
-            written_field = writers_field(writer, readers_field)
+            written_field = writers_field(writer, reader, readers_field)
             if written_field is not None:
                 self._check(written_field.node, readers_field.node, field.type, field_path)
             elif readers_field.default is ABSENT:
@@ -239,7 +239,7 @@ class _AvroDecoder:
         for field in target if target is not None else ():
             readers_field = field_named(reader, field.name)
             assert readers_field is not None
-            written_field = writers_field(writer, readers_field)
+            written_field = writers_field(writer, reader, readers_field)
             if written_field is None:
                 columns[field.name] = _default_column(readers_field, field.type, len(lane_ids))
             else:

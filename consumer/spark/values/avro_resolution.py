@@ -79,17 +79,27 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
     return next((field for field in node.fields if field.names[0] == name), None)
 
 
-def writers_field(writer: AvroNode, readers_field: AvroField) -> AvroField | None:
-    """Return the writer's field from which `readers_field` is read.
+def writers_field(writer: AvroNode, reader: AvroNode, readers_field: AvroField) -> AvroField | None:
+    """Return the writer's field from which `readers_field` of `reader` is read, or None.
 
-    The writer's field has the name of `readers_field` or one of its aliases. Returns None if the writer has
-    no such field.
+    The writer's field has the name of `readers_field` or one of its aliases. If several fields of the reader
+    match the same field of the writer, it is read into the last one that has its name as an alias.
     """
-    for name in readers_field.names:
-        field = field_named(writer, name)
-        if field is not None:
-            return field
-    return None
+    field = _first_match(writer, readers_field)
+    if field is None:
+        return None
+    renamed = [
+        other
+        for other in reader.fields
+        if field.names[0] in other.names[1:] and _first_match(writer, other) is field
+    ]
+    return field if not renamed or renamed[-1] is readers_field else None
+
+
+def _first_match(writer: AvroNode, readers_field: AvroField) -> AvroField | None:
+    """Return the writer's field with the name of `readers_field`, or else with one of its aliases."""
+    fields = (field_named(writer, name) for name in readers_field.names)
+    return next((field for field in fields if field is not None), None)
 
 
 # The kinds to which Avro's schema resolution can convert each kind.

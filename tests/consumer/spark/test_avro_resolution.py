@@ -54,6 +54,39 @@ def read(writer: Any, reader: Any, value: str) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        # The reader's fields, with aliases and defaults. Java's GenericDatumReader gives the same values.
+        ([("x", [], 7), ("b", ["x"], 8)], {"x": 7, "b": 3}),
+        ([("b", ["x"], 8), ("x", [], 7)], {"b": 3, "x": 7}),
+        ([("a", ["x"], 7), ("b", ["x"], 8)], {"a": 7, "b": 3}),
+    ],
+)
+def test_a_writers_field_is_read_into_one_field(
+    fields: list[tuple[str, list[str], int]], value: dict[str, int]
+) -> None:
+    writer = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}
+    readers_fields = [
+        {"name": name, "type": "int", "aliases": aliases, "default": default}
+        for name, aliases, default in fields
+    ]
+    assert read(writer, {**writer, "fields": readers_fields}, "06") == value
+
+
+def test_a_renamed_field_and_its_old_name_are_both_read_if_the_writer_has_both() -> None:
+    fields = [{"name": "x", "type": "int"}, {"name": "b", "type": "int", "aliases": ["x"]}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    assert read(schema, schema, "060a") == {"x": 3, "b": 5}
+
+
+def test_a_field_needs_a_default_if_an_alias_takes_the_writers_field() -> None:
+    writer = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}
+    renamed = {"name": "b", "type": "int", "aliases": ["x"]}
+    reason = read(writer, {**writer, "fields": [{"name": "x", "type": "int"}, renamed]}, "06")
+    assert reason == "x is not in the writer's schema, and has no default"
+
+
+@pytest.mark.parametrize(
     ("writer", "reader"),
     [
         (enum("a.E"), enum("a.E", "B", "A")),
