@@ -31,7 +31,7 @@ from .subjects import RequestedOnce, SubjectNameStrategy, checked_part, require_
 from .wire_format import encoded_id, split
 
 # What a serializer needs to encode the values of a subject: a schema id and the parsed schema.
-_Writer: TypeAlias = tuple[SchemaId, Any]
+_SubjectSchema: TypeAlias = tuple[SchemaId, Any]
 
 
 class _Decoder:
@@ -41,17 +41,20 @@ class _Decoder:
         self._fastavro = fastavro_module()
         self._registry = registry
         self._part = checked_part(part)
-        self._reader = (
-            None if reader_schema is None else _parsed(self._fastavro, registry.parse(reader_schema))
+        self._reader_schema = (
+            None if reader_schema is None else _fastavro_schema(self._fastavro, registry.parse(reader_schema))
         )
-        self._writers: RequestedOnce[SchemaId, Any] = RequestedOnce(self._requested)
+        self._writer_schemas: RequestedOnce[SchemaId, Any] = RequestedOnce(self._request_schema)
 
-    def _requested(self, schema_id: SchemaId) -> Any:
-        """Return the parsed schema with this id. Raises NoSuchSchema and RegistryFailed."""
-        return _parsed(self._fastavro, require_kind(self._registry.schema(schema_id), "AVRO"))
+    def _request_schema(self, schema_id: SchemaId) -> Any:
+        """Request the schema with this id, and return it parsed.
 
-    def _decode(self, writer: Any, data: bytes) -> Any:
-        return self._fastavro.schemaless_reader(io.BytesIO(data), writer, self._reader)
+        Raises NoSuchSchema, RegistryFailed, and ValueError if it is not an Avro schema.
+        """
+        return _fastavro_schema(self._fastavro, require_kind(self._registry.schema(schema_id), "AVRO"))
+
+    def _decode(self, writer_schema: Any, data: bytes) -> Any:
+        return self._fastavro.schemaless_reader(io.BytesIO(data), writer_schema, self._reader_schema)
 
 
 class AvroDeserializer(_Decoder):
@@ -69,7 +72,7 @@ class AvroDeserializer(_Decoder):
         Raises RegistryFailed, fastavro's errors, and ValueError if there is no schema id.
         """
         schema_id, encoded = split(self._part, data, headers)
-        return self._decode(self._writers.get(schema_id), encoded)
+        return self._decode(self._writer_schemas.get(schema_id), encoded)
 
 
 class AsyncAvroDeserializer(_Decoder):
@@ -78,7 +81,7 @@ class AsyncAvroDeserializer(_Decoder):
     async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
         """Return the value; see `AvroDeserializer.deserialize`."""
         schema_id, encoded = split(self._part, data, headers)
-        return self._decode(await self._writers.get_async(schema_id), encoded)
+        return self._decode(await self._writer_schemas.get_async(schema_id), encoded)
 
 
 class _Encoder:
@@ -101,37 +104,46 @@ class _Encoder:
         self._fastavro = fastavro_module()
         self._registry = registry
         self._part = checked_part(part)
-        self._text = schema
+        self._schema_text = schema
         self._references = tuple(references)
-        self._strategy = subject_name_strategy
-        self._register = auto_register_schemas
-        self._normalize = normalize_schemas
-        self._latest = use_latest_version
-        self._name = "" if schema is None else _record_type(schema)
-        self._parsed: Any = None
-        self._writers: RequestedOnce[str, _Writer] = RequestedOnce(self._requested)
+        self._subject_name_strategy = subject_name_strategy
+        self._auto_register = auto_register_schemas
+        self._normalize_schemas = normalize_schemas
+        self._use_latest_version = use_latest_version
+        self._record_name = "" if schema is None else _record_name(schema)
+        self._parsed_schema: Any = None
+        self._subject_schemas: RequestedOnce[str, _SubjectSchema] = RequestedOnce(self._request_schema)
 
     def _subject(self, topic: str) -> str:
-        return subject_of(self._strategy, topic, self._part, self._name)
+        return subject_of(self._subject_name_strategy, topic, self._part, self._record_name)
 
-    def _requested(self, subject: str) -> _Writer:
-        """Return the id of a subject's schema, and the parsed schema. Raises NoSuchSchema, RegistryFailed."""
-        if self._latest or self._text is None:
+    def _request_schema(self, subject: str) -> _SubjectSchema:
+        """Look up or register the schema of a subject, and return its id and the parsed schema.
+
+        Raises NoSuchSchema, RegistryFailed, and ValueError if the latest schema is not an Avro schema.
+        """
+        if self._use_latest_version or self._schema_text is None:
             schema_id, schema = self._registry.latest_id(subject)
-            return schema_id, _parsed(self._fastavro, require_kind(schema, "AVRO"))
+            return schema_id, _fastavro_schema(self._fastavro, require_kind(schema, "AVRO"))
         schema_id = self._registry.id_of(
-            subject, self._text, self._references, register=self._register, normalize=self._normalize
+            subject,
+            self._schema_text,
+            self._references,
+            register=self._auto_register,
+            normalize=self._normalize_schemas,
         )
-        if self._parsed is None:
-            self._parsed = _parsed(self._fastavro, self._registry.parse(self._text, self._references))
-        return schema_id, self._parsed
+        if self._parsed_schema is None:
+            self._parsed_schema = _fastavro_schema(
+                self._fastavro, self._registry.parse(self._schema_text, self._references)
+            )
+        return schema_id, self._parsed_schema
 
-    def _encode(self, writer: _Writer, value: object) -> bytes:
-        schema_id, schema = writer
-        file = io.BytesIO()
-        file.write(encoded_id(schema_id))
-        self._fastavro.schemaless_writer(file, schema, value)
-        return file.getvalue()
+    def _encode(self, subject_schema: _SubjectSchema, value: object) -> bytes:
+        schema_id, schema = subject_schema
+        buffer = io.BytesIO()
+        buffer.write(encoded_id(schema_id))
+        self._fastavro.schemaless_writer(buffer, schema, value)
+        return buffer.getvalue()
 
 
 class AvroSerializer(_Encoder):
@@ -147,7 +159,7 @@ class AvroSerializer(_Encoder):
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id, then the value in Avro. Raises RegistryFailed, and fastavro's errors."""
-        return self._encode(self._writers.get(self._subject(topic)), value)
+        return self._encode(self._subject_schemas.get(self._subject(topic)), value)
 
 
 class AsyncAvroSerializer(_Encoder):
@@ -155,7 +167,7 @@ class AsyncAvroSerializer(_Encoder):
 
     async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id, followed by the value in Avro; see `AvroSerializer.serialize`."""
-        return self._encode(await self._writers.get_async(self._subject(topic)), value)
+        return self._encode(await self._subject_schemas.get_async(self._subject(topic)), value)
 
 
 def fastavro_module() -> Any:
@@ -166,12 +178,12 @@ def fastavro_module() -> Any:
         raise MissingExtra("consumer.schema_registry.avro", "fastavro", "avro") from None
 
 
-def _record_type(text: str) -> str:
+def _record_name(text: str) -> str:
     """Return the full name of a schema's type, or "" for a type without a name, such as a union.
 
     Raises ConfigError if `text` is not JSON.
     """
-    parsed = _json(text)
+    parsed = _parsed_json(text)
     if not isinstance(parsed, dict):
         return parsed if isinstance(parsed, str) else ""
     schema = cast("dict[str, Any]", parsed)
@@ -179,14 +191,16 @@ def _record_type(text: str) -> str:
     return f"{namespace}.{name}" if name and namespace and "." not in name else name
 
 
-def _json(text: str) -> Any:
+def _parsed_json(text: str) -> Any:
+    """Return the JSON of a schema as Python objects. Raises ConfigError if `text` is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
         raise ConfigError("schema", text[:80], f"an Avro schema must be JSON ({error})") from None
 
 
-def _parsed(fastavro: Any, schema: Schema) -> Any:
+def _fastavro_schema(fastavro: Any, schema: Schema) -> Any:
+    """Return a schema as fastavro's readers and writers need it, without the dict of its named types."""
     return parsed_schema(fastavro, schema)[0]
 
 
@@ -195,11 +209,13 @@ def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
 
     The named types include those of all schemas to which the schema refers.
     """
-    named: dict[str, Any] = {}
+    named_types: dict[str, Any] = {}
     for _, reference in schema.references():
-        fastavro.parse_schema(_json(reference.text), named_schemas=named)
-    top = _json(schema.text)
+        fastavro.parse_schema(_parsed_json(reference.text), named_schemas=named_types)
+    definition = _parsed_json(schema.text)
     # fastavro adds referenced types only to the schema of a named type. In other schemas (an array, a map, a
     # union), `expand` replaces the names of types with their definitions.
-    is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
-    return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named), named
+    kind = cast("Any", definition).get("type") if isinstance(definition, dict) else None
+    is_named_type = kind in ("record", "error", "enum", "fixed")
+    expand = bool(named_types) and not is_named_type
+    return fastavro.parse_schema(definition, named_schemas=named_types, expand=expand), named_types

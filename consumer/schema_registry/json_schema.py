@@ -57,7 +57,8 @@ else:
 
 # A function that raises ValueError if a value does not conform to its schema.
 _Check: TypeAlias = Callable[[Any], None]
-_Writer: TypeAlias = tuple[SchemaId, _Check]
+# What a serializer needs to encode the values of a subject: a schema id, and the check of the values.
+_SubjectSchema: TypeAlias = tuple[SchemaId, _Check]
 # Writes JSON as Confluent's serializer does: without spaces, and with floats in Python's notation (1e+22;
 # msgspec writes 1e22). NaN is rejected, because JSON has no NaN.
 JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -83,15 +84,17 @@ class _Decoder(Generic[T]):
         self._type = type
         self._part = checked_part(part)
         self._validate = validate
-        self._reader: _Check | None = None
+        self._reader_check: _Check | None = None
         if reader_schema is not None:
-            _parsed(reader_schema)
+            # Text that is not a JSON Schema is an error before its references are requested.
+            _parsed_json(reader_schema)
+            # With validate=False, too, an invalid schema is an error.
             check = check_function(registry.parse(reader_schema, references, "JSON"))
-            self._reader = check if validate else None
-        self._checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._requested)
+            self._reader_check = check if validate else None
+        self._writer_checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._request_check)
 
-    def _requested(self, schema_id: SchemaId) -> _Check:
-        """Return the function that checks values against a registered schema.
+    def _request_check(self, schema_id: SchemaId) -> _Check:
+        """Request a schema, and return the function that checks values against it.
 
         Raises NoSuchSchema, RegistryFailed and ValueError.
         """
@@ -123,9 +126,9 @@ class JsonSchemaDeserializer(_Decoder[T]):
         not a JSON Schema.
         """
         schema_id, encoded = split(self._part, data, headers)
-        check = self._reader
+        check = self._reader_check
         if check is None and self._validate:
-            check = self._checks.get(schema_id)
+            check = self._writer_checks.get(schema_id)
         return self._decode(check, encoded)
 
 
@@ -135,9 +138,9 @@ class AsyncJsonSchemaDeserializer(_Decoder[T]):
     async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
         """Return the value; see `JsonSchemaDeserializer.deserialize`."""
         schema_id, encoded = split(self._part, data, headers)
-        check = self._reader
+        check = self._reader_check
         if check is None and self._validate:
-            check = await self._checks.get_async(schema_id)
+            check = await self._writer_checks.get_async(schema_id)
         return self._decode(check, encoded)
 
 
@@ -162,38 +165,39 @@ class _Encoder:
         require_jsonschema()
         self._registry = registry
         self._part = checked_part(part)
-        self._text = schema
-        self._name = "" if schema is None else _title(schema)
+        self._schema_text = schema
+        self._record_name = "" if schema is None else _title(schema)
         self._references = tuple(references)
-        self._strategy = subject_name_strategy
-        self._register = auto_register_schemas
-        self._normalize = normalize_schemas
-        self._latest = use_latest_version
+        self._subject_name_strategy = subject_name_strategy
+        self._auto_register = auto_register_schemas
+        self._normalize_schemas = normalize_schemas
+        self._use_latest_version = use_latest_version
         self._validate = validate
-        self._writers: RequestedOnce[str, _Writer] = RequestedOnce(self._requested)
+        self._subject_schemas: RequestedOnce[str, _SubjectSchema] = RequestedOnce(self._request_schema)
 
     def _subject(self, topic: str) -> str:
-        return subject_of(self._strategy, topic, self._part, self._name)
+        return subject_of(self._subject_name_strategy, topic, self._part, self._record_name)
 
-    def _requested(self, subject: str) -> _Writer:
-        """Return the id of a subject's schema, and the function that checks values against the schema.
+    def _request_schema(self, subject: str) -> _SubjectSchema:
+        """Look up or register the schema of a subject, and return its id and the check of its values.
 
-        Raises NoSuchSchema and RegistryFailed.
+        Raises NoSuchSchema, RegistryFailed and ValueError.
         """
-        if self._latest or self._text is None:
+        if self._use_latest_version or self._schema_text is None:
             schema_id, schema = self._registry.latest_id(subject)
-            return schema_id, self._check(require_kind(schema, "JSON"))
+            return schema_id, self._value_check(require_kind(schema, "JSON"))
         schema_id = self._registry.id_of(
-            subject, self._text, self._references,
-            kind="JSON", register=self._register, normalize=self._normalize,
+            subject, self._schema_text, self._references,
+            kind="JSON", register=self._auto_register, normalize=self._normalize_schemas,
         )  # fmt: skip
-        return schema_id, self._check(self._registry.parse(self._text, self._references, "JSON"))
+        return schema_id, self._value_check(self._registry.parse(self._schema_text, self._references, "JSON"))
 
-    def _check(self, schema: Schema) -> _Check:
+    def _value_check(self, schema: Schema) -> _Check:
+        """Return the function that checks values; with validate=False it accepts all values."""
         return check_function(schema) if self._validate else lambda value: None
 
-    def _encode(self, writer: _Writer, value: object) -> bytes:
-        schema_id, check = writer
+    def _encode(self, subject_schema: _SubjectSchema, value: object) -> bytes:
+        schema_id, check = subject_schema
         plain = msgspec.to_builtins(value, str_keys=True)
         check(plain)
         return encoded_id(schema_id) + JSON_WRITER.encode(plain).encode()
@@ -220,7 +224,7 @@ class JsonSchemaSerializer(_Encoder):
 
         Raises RegistryFailed, msgspec's errors, and ValueError if the value does not conform to the schema.
         """
-        return self._encode(self._writers.get(self._subject(topic)), value)
+        return self._encode(self._subject_schemas.get(self._subject(topic)), value)
 
 
 class AsyncJsonSchemaSerializer(_Encoder):
@@ -228,7 +232,7 @@ class AsyncJsonSchemaSerializer(_Encoder):
 
     async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id, followed by the value in JSON; see `JsonSchemaSerializer.serialize`."""
-        return self._encode(await self._writers.get_async(self._subject(topic)), value)
+        return self._encode(await self._subject_schemas.get_async(self._subject(topic)), value)
 
 
 def check_function(schema: Schema) -> Callable[[Any], None]:
@@ -237,30 +241,16 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
     Raises ValueError if the schema is not valid.
     """
     jsonschema: Any = import_module("jsonschema")
-    referencing: Any = import_module("referencing")
-    draft7: Any = import_module("referencing.jsonschema").DRAFT7
-    unresolvable: Any = referencing.exceptions.Unresolvable
+    unresolvable: Any = import_module("referencing.exceptions").Unresolvable
     unknown_type: Any = jsonschema.exceptions.UnknownType
-    contents = _parsed(schema.text)
-    resources = [
-        (name, referencing.Resource.from_contents(_parsed(reference.text), default_specification=draft7))
-        for name, reference in schema.references()
-    ]
-    validator_type = jsonschema.validators.validator_for(contents)
-    try:
-        validator_type.check_schema(contents)
-    except jsonschema.SchemaError as error:
-        raise ValueError(
-            f"the JSON Schema is not valid: {error.json_path}: {error.message:.{_MAX_TEXT}}"
-        ) from None
-    validator = validator_type(contents, registry=referencing.Registry().with_resources(resources))
+    validator = _validator(schema)
 
     def check(value: Any) -> None:
         try:
             validator.validate(value)
         except jsonschema.ValidationError as error:
-            place = f"{error.json_path}: {error.message}"
-            raise ValueError(f"the value does not conform to the schema: {place:.{_MAX_TEXT}}") from None
+            failure = f"{error.json_path}: {error.message}"
+            raise ValueError(f"the value does not conform to the schema: {failure:.{_MAX_TEXT}}") from None
         except unresolvable as error:
             reason = f"the JSON Schema refers to {error.ref}, which is not one of its references"
             raise ValueError(reason) from None
@@ -272,15 +262,38 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
     return check
 
 
-def _parsed(text: str) -> Any:
+def _validator(schema: Schema) -> Any:
+    """Return jsonschema's validator of a schema and its references.
+
+    Raises ValueError if the schema is not valid.
+    """
+    jsonschema: Any = import_module("jsonschema")
+    referencing: Any = import_module("referencing")
+    draft7: Any = import_module("referencing.jsonschema").DRAFT7
+    contents = _parsed_json(schema.text)
+    resources = [
+        (name, referencing.Resource.from_contents(_parsed_json(reference.text), default_specification=draft7))
+        for name, reference in schema.references()
+    ]
+    validator_type = jsonschema.validators.validator_for(contents)
+    try:
+        validator_type.check_schema(contents)
+    except jsonschema.SchemaError as error:
+        raise ValueError(
+            f"the JSON Schema is not valid: {error.json_path}: {error.message:.{_MAX_TEXT}}"
+        ) from None
+    return validator_type(contents, registry=referencing.Registry().with_resources(resources))
+
+
+def _parsed_json(text: str) -> Any:
     """Return a schema as Python objects. Raises ConfigError (a ValueError) if `text` is not a schema."""
     try:
         schema: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError("schema", text[:80], f"a JSON Schema must be JSON ({error})") from None
-    is_object = isinstance(schema, dict)
+    is_object, is_boolean = isinstance(schema, dict), isinstance(schema, bool)
     draft = cast("dict[str, object]", schema).get("$schema", "") if is_object else ""
-    if not (is_object or isinstance(schema, bool)) or not isinstance(draft, str):
+    if not (is_object or is_boolean) or not isinstance(draft, str):
         allowed = "a JSON Schema must be an object or a boolean, and its $schema a string"
         raise ConfigError("schema", text[:80], allowed)
     return cast("Any", schema)
@@ -288,7 +301,7 @@ def _parsed(text: str) -> Any:
 
 def _title(text: str) -> str:
     """Return the title of a schema, or "" if it has none. Raises ConfigError if it is not JSON."""
-    schema = _parsed(text)
+    schema = _parsed_json(text)
     title = cast("dict[str, Any]", schema).get("title") if isinstance(schema, dict) else None
     return title if isinstance(title, str) else ""
 

@@ -60,9 +60,9 @@ else:
     M = TypeVar("M")
 
 # The key of a serializer's cache: a topic, and the subject of the schema for this topic.
-_Target: TypeAlias = tuple[str, str]
+_TopicAndSubject: TypeAlias = tuple[str, str]
 # The key of a deserializer's cache: a schema id, and the indexes of a message type in this schema.
-_Place: TypeAlias = tuple[SchemaId, tuple[int, ...]]
+_IdAndIndexes: TypeAlias = tuple[SchemaId, tuple[int, ...]]
 
 
 class _Decoder(Generic[M]):
@@ -79,13 +79,17 @@ class _Decoder(Generic[M]):
                 "set either message_type, or registry (to create the classes from the registered schemas)",
             )
         self._message_type = None if message_type is None else _checked_type(message_type)
+        # None with `message_type`: then no schema is requested.
         self._registry = cast("Registry", registry)
         self._part = checked_part(part)
-        self._message_types: RequestedOnce[_Place, Any] = RequestedOnce(self._requested)
+        self._message_types: RequestedOnce[_IdAndIndexes, Any] = RequestedOnce(self._request_message_type)
 
-    def _requested(self, place: _Place) -> Any:
-        """Return the class of a message in a registered schema. Raises RegistryFailed and ValueError."""
-        schema_id, indexes = place
+    def _request_message_type(self, id_and_indexes: _IdAndIndexes) -> Any:
+        """Request a schema, and return the class of one of its messages.
+
+        Raises RegistryFailed, and ValueError if the schema does not have the message.
+        """
+        schema_id, indexes = id_and_indexes
         schema = self._registry.schema(schema_id, SERIALIZED)
         names = message_names(schema)
         if indexes not in names:
@@ -145,43 +149,47 @@ class _Encoder:
         self._descriptor: Any = self._message_type.DESCRIPTOR
         self._registry = registry
         self._part = checked_part(part)
-        self._strategy = subject_name_strategy
-        self._reference_strategy = reference_subject_name_strategy
-        self._register = auto_register_schemas
-        self._normalize = normalize_schemas
-        self._latest = use_latest_version
-        self._prefixes: RequestedOnce[_Target, bytes] = RequestedOnce(self._requested)
+        self._subject_name_strategy = subject_name_strategy
+        self._reference_subject_name_strategy = reference_subject_name_strategy
+        self._auto_register = auto_register_schemas
+        self._normalize_schemas = normalize_schemas
+        self._use_latest_version = use_latest_version
+        # The encoded schema ids and message indexes, which precede the messages.
+        self._prefixes: RequestedOnce[_TopicAndSubject, bytes] = RequestedOnce(self._request_prefix)
 
-    def _target(self, topic: str) -> _Target:
-        return topic, subject_of(self._strategy, topic, self._part, self._descriptor.full_name)
+    def _topic_and_subject(self, topic: str) -> _TopicAndSubject:
+        return topic, subject_of(self._subject_name_strategy, topic, self._part, self._descriptor.full_name)
 
-    def _requested(self, target: _Target) -> bytes:
-        """Return the schema id and the message indexes, encoded. Raises NoSuchSchema and RegistryFailed."""
-        topic, subject = target
-        name = self._descriptor.full_name
-        if self._latest:
+    def _request_prefix(self, topic_and_subject: _TopicAndSubject) -> bytes:
+        """Look up or register the schema, and return its id and the message indexes, encoded.
+
+        Raises NoSuchSchema, RegistryFailed, and ValueError for a latest schema without the message.
+        """
+        topic, subject = topic_and_subject
+        if self._use_latest_version:
             schema_id, schema = self._registry.latest_id(subject, SERIALIZED)
-            indexes = {name: place for place, name in message_names(schema).items()}
-            if name not in indexes:
+            indexes_by_name = {name: indexes for indexes, name in message_names(schema).items()}
+            name = self._descriptor.full_name
+            if name not in indexes_by_name:
                 raise ValueError(f"the latest schema of {subject} has no message {name}")
-            return encoded_id(schema_id) + encoded_indexes(indexes[name])
+            return encoded_id(schema_id) + encoded_indexes(indexes_by_name[name])
         file = self._descriptor.file
         schema_id = self._registry.id_of(
-            subject, _text(file), self._references(topic, file),
-            kind="PROTOBUF", register=self._register, normalize=self._normalize,
+            subject, _descriptor_text(file), self._request_references(topic, file),
+            kind="PROTOBUF", register=self._auto_register, normalize=self._normalize_schemas,
         )  # fmt: skip
         return encoded_id(schema_id) + encoded_indexes(message_indexes(self._descriptor))
 
-    def _references(self, topic: str, file: Any) -> list[Reference]:
+    def _request_references(self, topic: str, file: Any) -> list[Reference]:
         """Look up or register the files that `file` imports, and return references to them."""
         references: list[Reference] = []
         for imported in file.dependencies:
             if is_builtin(imported.name):
                 continue
-            subject = subject_of(self._reference_strategy, topic, self._part, imported.name)
+            subject = subject_of(self._reference_subject_name_strategy, topic, self._part, imported.name)
             version = self._registry.version_of(
-                subject, _text(imported), self._references(topic, imported),
-                kind="PROTOBUF", register=self._register, normalize=self._normalize,
+                subject, _descriptor_text(imported), self._request_references(topic, imported),
+                kind="PROTOBUF", register=self._auto_register, normalize=self._normalize_schemas,
             )  # fmt: skip
             references.append(Reference(imported.name, subject, version))
         return references
@@ -189,7 +197,7 @@ class _Encoder:
     def _encode(self, prefix: bytes, message: Any) -> bytes:
         return prefix + cast("bytes", message.SerializeToString())
 
-    def _check(self, message: Any) -> None:
+    def _check_type(self, message: Any) -> None:
         if not isinstance(message, self._message_type):
             raise TypeError(
                 f"a message of the type {self._descriptor.full_name} is needed, not {message!r:.80}"
@@ -213,8 +221,8 @@ class ProtobufSerializer(_Encoder):
 
         Raises RegistryFailed, protobuf's errors, and TypeError for a message of another class.
         """
-        self._check(value)
-        return self._encode(self._prefixes.get(self._target(topic)), value)
+        self._check_type(value)
+        return self._encode(self._prefixes.get(self._topic_and_subject(topic)), value)
 
 
 class AsyncProtobufSerializer(_Encoder):
@@ -222,16 +230,17 @@ class AsyncProtobufSerializer(_Encoder):
 
     async def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
         """Return the encoded message; see `ProtobufSerializer.serialize`."""
-        self._check(value)
-        return self._encode(await self._prefixes.get_async(self._target(topic)), value)
+        self._check_type(value)
+        return self._encode(await self._prefixes.get_async(self._topic_and_subject(topic)), value)
 
 
-def _text(file: Any) -> str:
+def _descriptor_text(file: Any) -> str:
     """Return the descriptor of a .proto file in base64, as the registry expects it."""
     return base64.b64encode(file.serialized_pb).decode()
 
 
 def _checked_type(message_type: Any) -> Any:
+    """Return a class that protoc has generated. Raises ConfigError for other arguments."""
     descriptor = getattr(message_type, "DESCRIPTOR", None)
     if not isinstance(message_type, type) or not hasattr(descriptor, "full_name"):
         raise ConfigError("message_type", message_type, "a class that protoc has generated")

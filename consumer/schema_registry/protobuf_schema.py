@@ -22,7 +22,8 @@ from .subjects import require_kind
 SERIALIZED: Final = "serialized"
 # The folders of Google's and Confluent's own files, which a schema imports without a reference.
 _BUILTIN_PREFIXES: Final = ("google/protobuf/", "google/type/", "confluent/")
-_IMPORTABLE: Final = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
+# The files of Google whose Python modules `descriptor_pool` imports to get their descriptors.
+_IMPORTABLE_FILE: Final = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
 
 
 class InvalidSchema(ValueError):
@@ -68,17 +69,20 @@ def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
         return _message_names_in_text(schema.text)
     names: dict[tuple[int, ...], str] = {}
 
-    def add(messages: Any, place: tuple[int, ...], prefix: str) -> None:
-        for number, message in enumerate(m for m in messages if not m.options.map_entry):
-            names[*place, number] = f"{prefix}.{message.name}".strip(".")
-            add(message.nested_type, (*place, number), names[*place, number])
+    def add_names(messages: Any, outer_indexes: tuple[int, ...], prefix: str) -> None:
+        for position, message in enumerate(m for m in messages if not m.options.map_entry):
+            indexes = (*outer_indexes, position)
+            names[indexes] = f"{prefix}.{message.name}".strip(".")
+            add_names(message.nested_type, indexes, names[indexes])
 
-    add(file.message_type, (), file.package)
+    add_names(file.message_type, (), file.package)
     return names
 
 
-_NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
-_BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
+_COMMENT_OR_STRING = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+_PACKAGE_MESSAGE_OR_BRACE = re.compile(
+    r"\bpackage\s+(?P<package>[\w.\s]+);|\bmessage\s+(?P<message>\w+)\s*\{|(?P<brace>[{}])"
+)
 
 
 def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
@@ -88,18 +92,19 @@ def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
     # The open blocks at the current position, outermost first. The entry of a message is its message indexes,
     # and the entry of any other block is None.
     blocks: list[tuple[int, ...] | None] = []
-    for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
-        if match[1]:
-            package = "".join(match[1].split())
-        elif match[2]:
-            above = blocks[-1] if blocks else ()
-            if above is None:
+    for match in _PACKAGE_MESSAGE_OR_BRACE.finditer(_COMMENT_OR_STRING.sub(" ", text)):
+        if match["package"]:
+            package = "".join(match["package"].split())
+        elif match["message"]:
+            outer_indexes = blocks[-1] if blocks else ()
+            if outer_indexes is None:
                 blocks.append(None)
                 continue
-            number = sum(len(place) == len(above) + 1 and place[:-1] == above for place in names)
-            names[*above, number] = f"{names.get(above, package)}.{match[2]}".strip(".")
-            blocks.append((*above, number))
-        elif match[3] == "{":
+            siblings = [other for other in names if other[:-1] == outer_indexes]
+            indexes = (*outer_indexes, len(siblings))
+            names[indexes] = f"{names.get(outer_indexes, package)}.{match['message']}".strip(".")
+            blocks.append(indexes)
+        elif match["brace"] == "{":
             blocks.append(None)
         elif blocks:
             blocks.pop()
@@ -133,47 +138,61 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
     `missing_import(file, imported file)` returns the error message for an unknown import.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
-    pb: Any = import_module("google.protobuf.descriptor_pb2")
     pool, remaining = pools.DescriptorPool(), {file.name: file for file in files.file}
     while remaining:
-        stack = [next(iter(remaining))]
-        while stack:
-            file = remaining.get(stack[-1])
+        # A path of imports. Its last file is added to the pool after the files that it imports.
+        path = [next(iter(remaining))]
+        while path:
+            file = remaining.get(path[-1])
             if file is None:
-                stack.pop()
+                path.pop()
                 continue
-            missing = [name for name in file.dependency if name in remaining]
-            if missing and len(stack) <= len(remaining):
-                stack.append(missing[0])
+            pending_imports = [name for name in file.dependency if name in remaining]
+            # A path with more entries than remaining files contains a cycle, and `_add_file` raises
+            # InvalidSchema for an import that the pool lacks.
+            if pending_imports and len(path) <= len(remaining):
+                path.append(pending_imports[0])
                 continue
-            for imported in file.dependency:
-                if not _add_import(pool, pools.Default(), pb, imported):
-                    reason = f"{file.name} imports {imported}, to which the schema does not refer"
-                    raise InvalidSchema(
-                        file.name, missing_import(file.name, imported) if missing_import else reason
-                    )
-            try:
-                pool.Add(file)
-                pool.FindFileByName(file.name)
-            except Exception as error:  # The pool raises TypeError or KeyError if it rejects the file.
-                raise InvalidSchema(file.name, f"the file is not valid: {error}") from None
-            del remaining[stack.pop()]
+            _add_file(pool, file, missing_import)
+            del remaining[path.pop()]
     return pool
 
 
-def _add_import(pool: Any, own: Any, pb: Any, name: str) -> bool:
-    """Add a file to the pool if this process can import its module. Return whether the pool has the file."""
+def _add_file(pool: Any, file: Any, missing_import: Callable[[str, str], str] | None) -> None:
+    """Add a file to the pool, and those of its imports that only this process has.
+
+    Raises InvalidSchema if an import is missing, or if the pool rejects the file.
+    """
+    pools: Any = import_module("google.protobuf.descriptor_pool")
+    pb: Any = import_module("google.protobuf.descriptor_pb2")
+    for imported in file.dependency:
+        if not _add_import(pool, pools.Default(), pb, imported):
+            reason = f"{file.name} imports {imported}, to which the schema does not refer"
+            raise InvalidSchema(file.name, missing_import(file.name, imported) if missing_import else reason)
+    try:
+        pool.Add(file)
+        pool.FindFileByName(file.name)
+    except Exception as error:  # The pool raises TypeError or KeyError if it rejects the file.
+        raise InvalidSchema(file.name, f"the file is not valid: {error}") from None
+
+
+def _add_import(pool: Any, default_pool: Any, pb: Any, name: str) -> bool:
+    """Add an imported file and its own imports, if the pool lacks them and this process has their modules.
+
+    `default_pool` has the files of the modules that this process has imported. Return whether `pool` has the
+    file.
+    """
     try:
         pool.FindFileByName(name)
     except KeyError:
         try:
-            if _IMPORTABLE.fullmatch(name):
+            if _IMPORTABLE_FILE.fullmatch(name):
                 import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
-            imported = own.FindFileByName(name)
+            imported = default_pool.FindFileByName(name)
         except (KeyError, ImportError):
             return False
         for dependency in imported.dependencies:
-            _add_import(pool, own, pb, dependency.name)
+            _add_import(pool, default_pool, pb, dependency.name)
         file = pb.FileDescriptorProto()
         imported.CopyToProto(file)
         pool.Add(file)

@@ -26,12 +26,15 @@ from ..security.secret import HIDDEN
 # The id of a schema: a number that the registry has assigned, or a GUID.
 SchemaId: TypeAlias = int | UUID
 
+# How often each address is tried, and the time before the second try. Before the third it is twice as long.
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
 # The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, whose size
 # is at most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
+# The maximum number of references between a schema and the schemas to which it refers.
 MAX_DEPTH: Final = 100
+# The maximum length, in characters, of a text of the registry in an error.
 MAX_MESSAGE: Final = 300
 
 
@@ -169,18 +172,18 @@ class Registry:
         return f"Registry({', '.join(shown)})"
 
     def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
-        """Return the schema with this id or GUID.
+        """Return the schema with this id or GUID, which is requested once per process.
 
         Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if the registry
         cannot be reached or rejects the request.
         """
         key = (self.urls, schema_id, form)
-        if key not in _known:
-            kind = "ids" if isinstance(schema_id, int) else "guids"
-            path = f"schemas/{kind}/{schema_id}{_format(form)}"
-            shown = f"schema {schema_id}"
-            _known[key] = _References(self, form).read(self.get(path, shown), shown)
-        return _known[key]
+        if key not in _schemas:
+            collection = "ids" if isinstance(schema_id, int) else "guids"
+            path = f"schemas/{collection}/{schema_id}{_format_query(form)}"
+            description = f"schema {schema_id}"
+            _schemas[key] = _SchemaReader(self, form).read(self.get(path, description), description)
+        return _schemas[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
         """Return the newest schema of a subject.
@@ -188,16 +191,16 @@ class Registry:
         Raises NoSuchSchema if the subject has no schema. Raises RegistryFailed if the registry cannot be
         reached or rejects the request.
         """
-        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        shown = f"the latest schema of {subject}"
-        return _References(self, form).read(self.get(path, shown), shown)
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format_query(form)}"
+        description = f"the latest schema of {subject}"
+        return _SchemaReader(self, form).read(self.get(path, description), description)
 
     def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
         """Return the schema that `text` defines, with the registered schemas to which it refers.
 
         The schema itself need not be registered. Raises NoSuchSchema and RegistryFailed.
         """
-        return _References(self, "").read(_definition(text, references, kind), "the schema")
+        return _SchemaReader(self, "").read(_definition(text, references, kind), "the schema")
 
     def id_of(
         self,
@@ -217,7 +220,10 @@ class Registry:
         Raises RegistryFailed if the registry rejects the request, for example because the schema is
         incompatible with the subject's other versions.
         """
-        return self._post_schema(subject, _definition(schema, references, kind), register, normalize, "id")
+        definition = _definition(schema, references, kind)
+        return self._post_schema(
+            subject, definition, register=register, normalize=normalize, response_field="id"
+        )
 
     def version_of(
         self,
@@ -232,23 +238,33 @@ class Registry:
         """Return the version of a schema under a subject; arguments and errors are those of `id_of`."""
         definition = _definition(schema, references, kind)
         if register:  # The response to a registration contains the version only since Confluent Platform 7.
-            self._post_schema(subject, definition, True, normalize, "id")
-        return self._post_schema(subject, definition, False, normalize, "version")
+            self._post_schema(subject, definition, register=True, normalize=normalize, response_field="id")
+        return self._post_schema(
+            subject, definition, register=False, normalize=normalize, response_field="version"
+        )
 
     def _post_schema(
-        self, subject: str, definition: dict[str, Any], register: bool, normalize: bool, required: str
+        self,
+        subject: str,
+        definition: dict[str, Any],
+        *,
+        register: bool,
+        normalize: bool,
+        response_field: str,
     ) -> int:
+        """Look up or register a schema under a subject, and return a field of the response."""
         path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
         query = f"?normalize={'true' if normalize else 'false'}"
-        data = json.dumps(definition).encode()
-        return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", required, data)[required])
+        body = json.dumps(definition).encode()
+        response = self._request("POST", f"{path}{query}", f"the schema of {subject}", response_field, body)
+        return int(response[response_field])
 
     def latest_id(self, subject: str, form: str = "") -> tuple[int, Schema]:
         """Return the id of a subject's newest schema, and the schema. Raises the errors of `latest`."""
-        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        shown = f"the latest schema of {subject}"
-        answer = self._ask("GET", path, shown, "id")
-        return int(answer["id"]), _References(self, form).read(answer, shown)
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format_query(form)}"
+        description = f"the latest schema of {subject}"
+        response = self._request("GET", path, description, "id")
+        return int(response["id"]), _SchemaReader(self, form).read(response, description)
 
     def get(self, path: str, schema: str) -> dict[str, Any]:
         """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
@@ -256,12 +272,12 @@ class Registry:
         Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if an address
         rejects the request, or if no address returns the schema.
         """
-        return self._ask("GET", path, schema, "schema")
+        return self._request("GET", path, schema, "schema")
 
-    def _ask(
-        self, method: str, path: str, schema: str, required: str, body: bytes | None = None
+    def _request(
+        self, method: str, path: str, schema: str, response_field: str, body: bytes | None = None
     ) -> dict[str, Any]:
-        """Return the registry's response, a JSON object that contains the field `required`.
+        """Return the registry's response, a JSON object that contains the field `response_field`.
 
         The addresses are tried in turn until one returns the field. If all of them fail, they are tried
         again, because the registry may be restarting.
@@ -273,8 +289,9 @@ class Registry:
         if body is not None:
             headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
         if self.user is not None:
-            headers["Authorization"] = f"Basic {self._login}"
-        kind, reason = str if required == "schema" else int, ""
+            headers["Authorization"] = f"Basic {self._credentials}"
+        field_type = str if response_field == "schema" else int
+        reason = ""
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(PAUSE_S * attempt)
@@ -284,18 +301,17 @@ class Registry:
                         method, f"{url}/{path}", feature=self.names.url, headers=headers, body=body,
                         redirects=MAX_REDIRECTS, max_bytes=MAX_SCHEMA_BYTES,
                     )  # fmt: skip
-                    answer = response.json_object() if response.status == 200 else {}
-                    if isinstance(answer.get(required), kind):
-                        return answer
+                    content = response.json_object() if response.status == 200 else {}
+                    if isinstance(content.get(response_field), field_type):
+                        return content
                 except HttpFailed as error:
                     reason = str(error)
                     continue
                 except ValueError as error:
                     reason = f"{url}: {error}"
                     continue
-                reason = self._without_login(
-                    f"{url} answers {_status(response, f'{url}/{path}', self.names)}"
-                )
+                failure = _failure(response, f"{url}/{path}", self.names)
+                reason = self._without_login(f"{url} answers {failure}")
                 if response.status == 404:
                     raise NoSuchSchema(schema, reason, self.names)
                 if response.status < 500 and response.status not in (200, 429):
@@ -303,70 +319,89 @@ class Registry:
         raise RegistryFailed(schema, reason, self.names)
 
     @property
-    def _login(self) -> str:
+    def _credentials(self) -> str:
+        """Return the name and the password, encoded for the header Authorization."""
         return base64.b64encode((self.user or "").encode()).decode()
 
     def _without_login(self, text: str) -> str:
-        """Return the text without the password, which a registry may repeat in its response."""
+        """Return the text without the login and the password, which a registry may repeat in its response."""
         if self.user is not None:
-            for secret in (self._login, self.user, self.user.partition(":")[2]):
+            for secret in (self._credentials, self.user, self.user.partition(":")[2]):
                 text = text.replace(secret, "(hidden)") if secret else text
         return text
 
 
 @dataclass(slots=True)
-class _References:
-    """Reads the schemas to which a schema refers. Each version of a subject is requested once."""
+class _SchemaReader:
+    """Reads a schema, and requests the schemas to which it refers.
+
+    Each version of a subject is requested once.
+    """
 
     registry: Registry
     form: str
-    known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
+    # The schemas that have been requested, by (subject, version).
+    schemas: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
 
-    def read(self, answer: dict[str, Any], shown: str, path: tuple[tuple[str, str], ...] = ()) -> Schema:
-        """Return the schema in a response.
+    def read(
+        self, response: dict[str, Any], description: str, path: tuple[tuple[str, str], ...] = ()
+    ) -> Schema:
+        """Return the schema in a response, after requesting the schemas to which it refers.
 
-        `path` lists the references from the first schema to this one, as (subject, version). `shown`
-        describes this path in errors.
+        `path` lists the references from the first schema to this one, as (subject, version). `description`
+        describes this path in errors. Raises InvalidReferences, NoSuchReference and RegistryFailed.
         """
         names: dict[str, Schema] = {}
-        references: object = answer.get("references") or []
+        references: object = response.get("references") or []
         if not isinstance(references, list):
             reason = f"the references must be a list, not {references!r:.{MAX_MESSAGE}}"
-            raise InvalidReferences(shown, reason, self.registry.names)
+            raise InvalidReferences(description, reason, self.registry.names)
         for reference in cast("list[object]", references):
-            is_object = isinstance(reference, dict)
-            parts = [cast("Any", reference).get(part) if is_object else None for part in Reference._fields]
-            if None in parts:
-                shown_reference = f"{reference!r:.{MAX_MESSAGE}}"
-                reason = f"a reference must have a name, subject and version, not {shown_reference}"
-                raise InvalidReferences(shown, reason, self.registry.names)
-            name, subject, version = map(str, parts)
-            key, whole = (subject, version), f"{shown} -> {subject} version {version}"
+            name, subject, version = self._reference_fields(reference, description)
+            key = (subject, version)
+            target = f"{subject} version {version}"
+            path_to_target = f"{description} -> {target}"
             if key in path:
-                circle = "the schemas refer to each other in a cycle"
-                raise InvalidReferences(whole, circle, self.registry.names)
+                reason = "the schemas refer to each other in a cycle"
+                raise InvalidReferences(path_to_target, reason, self.registry.names)
             if len(path) >= MAX_DEPTH:
-                first, last = shown.split(" -> ")[0], f"{subject} version {version}"
+                first = description.split(" -> ")[0]
                 raise InvalidReferences(
-                    f"{first} -> ... -> {last}",
+                    f"{first} -> ... -> {target}",
                     f"the last schema is more than {MAX_DEPTH} references away from the first one",
                     self.registry.names,
                 )
-            if key not in self.known:
-                self.known[key] = self.read(self._get(subject, version, whole), whole, (*path, key))
-            names.setdefault(name, self.known[key])
-        return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+            if key not in self.schemas:
+                target_response = self._get_version(subject, version, path_to_target)
+                self.schemas[key] = self.read(target_response, path_to_target, (*path, key))
+            names.setdefault(name, self.schemas[key])
+        return Schema(str(response["schema"]), str(response.get("schemaType") or "AVRO").upper(), names)
 
-    def _get(self, subject: str, version: str, shown: str) -> dict[str, Any]:
-        """Return the registry's response to a request for a version of a subject."""
-        place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
+    def _reference_fields(self, reference: object, description: str) -> tuple[str, str, str]:
+        """Return the name, the subject and the version of a reference. Raises InvalidReferences."""
+        is_object = isinstance(reference, dict)
+        values = [cast("Any", reference).get(key) if is_object else None for key in Reference._fields]
+        if None in values:
+            shown_reference = f"{reference!r:.{MAX_MESSAGE}}"
+            reason = f"a reference must have a name, subject and version, not {shown_reference}"
+            raise InvalidReferences(description, reason, self.registry.names)
+        name, subject, version = map(str, values)
+        return name, subject, version
+
+    def _get_version(self, subject: str, version: str, description: str) -> dict[str, Any]:
+        """Return the registry's response to a request for a version of a subject.
+
+        Raises NoSuchReference instead of NoSuchSchema, because only references name a version.
+        """
+        path = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
         try:
-            return self.registry.get(f"{place}{_format(self.form)}", shown)
+            return self.registry.get(f"{path}{_format_query(self.form)}", description)
         except NoSuchSchema as error:
             raise NoSuchReference(error.schema, error.reason, error.names) from None
 
 
-_known: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}
+# The cache of `Registry.schema`: by the registry's addresses, the id and the format.
+_schemas: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}
 
 
 def _definition(text: str, references: Sequence[Reference], kind: str) -> dict[str, Any]:
@@ -379,8 +414,8 @@ def _definition(text: str, references: Sequence[Reference], kind: str) -> dict[s
     return definition
 
 
-def _status(response: Response, url: str, names: OptionNames) -> str:
-    """Return the status of a response, with the registry's error message from the body."""
+def _failure(response: Response, url: str, names: OptionNames) -> str:
+    """Return why a response is a failure: its status, and the registry's error message from the body."""
     if response.status == 200:
         return "without a schema"
     text = f"{response.status} {response.reason}"
@@ -395,6 +430,6 @@ def _status(response: Response, url: str, names: OptionNames) -> str:
     return escape_unprintable(text)
 
 
-def _format(form: str) -> str:
+def _format_query(form: str) -> str:
     """Return the query string that selects the format of the requested schema, or "" for the default."""
     return f"?format={form}" if form else ""
