@@ -551,7 +551,7 @@ class GroupRequest(Protocol):
 class TopicCatalog(Protocol):
     """The interface through which a coordinator looks up the broker's topics.
 
-    The methods return None for an unknown topic.
+    The methods return the topic's name, its id and its number of partitions, or None for an unknown topic.
     """
 
     def name(self, topic_id: UUID, /) -> str | None: ...

@@ -50,7 +50,8 @@ class GroupSettings:
         """Raise ConfigError for a value that is out of range."""
         for row in fields(self):
             value, minimum = getattr(self, row.name), row.metadata["minimum"]
-            maximum = (1 << row.metadata["bits"] - 1) - 1
+            magnitude_bits = row.metadata["bits"] - 1  # One bit is the sign.
+            maximum = (1 << magnitude_bits) - 1
             if not minimum <= value <= maximum:
                 raise ConfigError(row.name.replace("_", "."), value, f"allowed: {minimum} to {maximum}")
 
@@ -61,16 +62,17 @@ class GroupSettings:
         Raises ConfigError for a name that `property_names` does not list, for a value that is not a whole
         number, and for a number that is out of range.
         """
-        known = property_names()
+        field_names = property_names()
         bits = {row.name: row.metadata["bits"] for row in fields(cls)}
         values: dict[str, int] = {}
         for name, value in properties.items():
-            if name not in known:
-                raise ConfigError(name, value, f"the group settings are: {', '.join(known)}")
-            number = whole_number(trimmed(str(value)), bits[known[name]])
+            if name not in field_names:
+                raise ConfigError(name, value, f"the group settings are: {', '.join(field_names)}")
+            field_name = field_names[name]
+            number = whole_number(trimmed(str(value)), bits[field_name])
             if number is None:
-                raise ConfigError(name, value, f"allowed: a {bits[known[name]]}-bit integer")
-            values[known[name]] = number
+                raise ConfigError(name, value, f"allowed: a {bits[field_name]}-bit integer")
+            values[field_name] = number
         return cls(**values)
 
 

@@ -50,6 +50,9 @@ from ..wire.types import Int32, String
 # KIP-881.
 NEWEST_VERSION = 3
 
+# The size in bytes of the int16 before the encoded message.
+_VERSION_SIZE = 2
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic. Partitions are ordered by topic, then by index."""
@@ -80,26 +83,26 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         """
         message = "ConsumerProtocolSubscription"
         body = ConsumerProtocolSubscription(
-            topics=_topics(self.topics, message, version),
+            topics=_sorted_topics(self.topics, message, version),
             user_data=self.user_data,
             owned_partitions=[
                 ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in _by_topic(self.owned, message, version, "owned_partitions")
+                for topic, partitions in _checked_by_topic(self.owned, message, version, "owned_partitions")
             ],
             generation_id=-1 if self.generation is None else self.generation,
             rack_id=self.rack_id,
         )
-        return _versioned(body, version)
+        return _encode_with_version(body, version)
 
     @classmethod
     def decode(cls, data: bytes, instance_id: str | None = None) -> Subscription:
         """Decode JoinGroup's `metadata`. Invalid bytes raise DecodeError, and no other error."""
-        version = _version("ConsumerProtocolSubscription", data)
-        body = ConsumerProtocolSubscription.decode(memoryview(data)[2:], version)
+        version = _read_version("ConsumerProtocolSubscription", data)
+        body = ConsumerProtocolSubscription.decode(memoryview(data)[_VERSION_SIZE:], version)
         return cls(
             topics=tuple(body.topics),
             user_data=body.user_data,
-            owned=_partitions(body.owned_partitions),
+            owned=_topic_partitions(body.owned_partitions),
             generation=None if body.generation_id < 0 else body.generation_id,
             rack_id=body.rack_id or None,
             instance_id=instance_id,
@@ -117,25 +120,25 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises the same errors as `Subscription.encode`.
         """
-        message, field = "ConsumerProtocolAssignment", "assigned_partitions"
+        message, field_name = "ConsumerProtocolAssignment", "assigned_partitions"
         body = ConsumerProtocolAssignment(
             assigned_partitions=[
                 ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in _by_topic(self.partitions, message, version, field)
+                for topic, partitions in _checked_by_topic(self.partitions, message, version, field_name)
             ],
             user_data=self.user_data,
         )
-        return _versioned(body, version)
+        return _encode_with_version(body, version)
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment:
         """Decode SyncGroup's `assignment`. Invalid bytes raise DecodeError, and no other error."""
         if not data:
             return cls()
-        version = _version("ConsumerProtocolAssignment", data)
-        body = ConsumerProtocolAssignment.decode(memoryview(data)[2:], version)
+        version = _read_version("ConsumerProtocolAssignment", data)
+        body = ConsumerProtocolAssignment.decode(memoryview(data)[_VERSION_SIZE:], version)
         return cls(
-            partitions=_partitions(body.assigned_partitions),
+            partitions=_topic_partitions(body.assigned_partitions),
             user_data=body.user_data,
         )
 
@@ -147,9 +150,10 @@ _to_partition: Callable[[tuple[str, int]], TopicPartition] = partial(
 )
 
 
-def _partitions(
+def _topic_partitions(
     topics: Iterable[ConsumerProtocolSubscriptionTopicPartition | ConsumerProtocolAssignmentTopicPartition],
 ) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a decoded subscription or assignment, in the order of its topics."""
     return tuple(map(_to_partition, [(entry.topic, index) for entry in topics for index in entry.partitions]))
 
 
@@ -161,19 +165,23 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     return list(topics.items())
 
 
-def _by_topic(
-    partitions: Iterable[TopicPartition], message: str, version: int, field: str
+def _checked_by_topic(
+    partitions: Iterable[TopicPartition], message: str, version: int, field_name: str
 ) -> list[tuple[str, list[int]]]:
+    """Return `by_topic` of the partitions, or raise EncodeError if they are not partitions."""
     try:
         return by_topic(partitions)
     # The list has elements that are not pairs, or elements of different types.
     except (TypeError, ValueError):
         detail = f"{short_repr(partitions)} are not TopicPartitions of a str and an int"
-        raise EncodeError(message, version, field, detail) from None
+        raise EncodeError(message, version, field_name, detail) from None
 
 
-def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
-    """Return the topics sorted. A str is rejected, because its characters are not topics."""
+def _sorted_topics(topics: Iterable[str], message: str, version: int) -> list[str]:
+    """Return the topics sorted, or raise EncodeError if they cannot be sorted.
+
+    A str is rejected, too, because its characters are not topics.
+    """
     if isinstance(topics, str):
         detail = f"a str is not a sequence of topics; for one topic give ({brief(topics)},)"
         raise EncodeError(message, version, "topics", detail)
@@ -183,15 +191,17 @@ def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
         raise EncodeError(message, version, "topics", f"{short_repr(topics)} is not a list of str") from None
 
 
-def _versioned(body: Message, version: int) -> bytes:
+def _encode_with_version(body: Message, version: int) -> bytes:
+    """Return the bytes of `version` and of the message. Raises UnsupportedVersion for an unknown version."""
     check_version(type(body), version)
-    return version.to_bytes(2, "big") + body.encode(version)
+    return version.to_bytes(_VERSION_SIZE, "big") + body.encode(version)
 
 
-def _version(message: str, data: bytes) -> int:
-    if len(data) < 2:
+def _read_version(message: str, data: bytes) -> int:
+    """Return the version to decode `data` with: its own, or NEWEST_VERSION if its own is newer (R183)."""
+    if len(data) < _VERSION_SIZE:
         raise DecodeError(message, -1, "version", 0)
-    version = int.from_bytes(data[:2], "big", signed=True)
+    version = int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
     if version < 0:
         raise DecodeError(message, version, "version", 0, "the version is negative")
     return min(version, NEWEST_VERSION)
@@ -222,13 +232,14 @@ class ReportedOwnership(NamedTuple):
     generation: int | None
 
 
+# The member reports no partitions, or its report cannot be decoded.
 NO_CLAIM = ReportedOwnership((), None)
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
     """Return the sticky assignor's user data for an assignment. Raise EncodeError for invalid partitions."""
-    pairs = _by_topic(owned, "StickyUserData", 1, "previous_assignment")
-    topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in pairs]
+    indexes_by_topic = _checked_by_topic(owned, "StickyUserData", 1, "previous_assignment")
+    topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in indexes_by_topic]
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
@@ -236,6 +247,7 @@ def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
     """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if no format fits."""
     if not data:
         return NO_CLAIM
+    # Version 0 has no generation. Offset 2 skips the version number that kafka-python writes.
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):
         try:
             body = StickyUserData.decode(memoryview(data)[offset:], version)
@@ -263,9 +275,13 @@ def cooperative_user_data(generation: int) -> bytes:
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:
-    """Decode the cooperative-sticky assignor's user data, in Java's format or the sticky assignor's."""
+    """Return the generation in a cooperative-sticky member's user data, or None if it has none.
+
+    The user data has Java's format or the sticky assignor's.
+    """
     if data is None or len(data) < 4:
         return None
+    # Java's format has 4 bytes: the generation. The sticky format with a generation has at least 8 bytes.
     if len(data) >= 8:
         generation = read_sticky_user_data(data).generation
         if generation is not None:
@@ -280,9 +296,10 @@ def read_subscription(data: bytes, instance_id: str | None = None) -> Subscripti
     Old sarama releases write version 1 but omit the field that version 1 added. Such metadata is read as
     version 0.
     """
-    for attempt in (data, b"\0\0" + data[2:]):
+    data_as_version_0 = b"\0\0" + data[_VERSION_SIZE:]
+    for candidate in (data, data_as_version_0):
         try:
-            return Subscription.decode(attempt, instance_id)
+            return Subscription.decode(candidate, instance_id)
         except DecodeError:
             continue
     return Subscription(instance_id=instance_id)
