@@ -83,6 +83,7 @@ class ErrorThrottle:
 
         At the limit of tracked texts, the oldest ones are forgotten.
         """
-        while len(self._intervals) >= MAX_ERRORS:
+        text = str(error)
+        while text not in self._intervals and len(self._intervals) >= MAX_ERRORS:
             del self._intervals[next(iter(self._intervals))]
-        return self._intervals.setdefault(str(error), ReportIntervals()).advance_if_due(now())
+        return self._intervals.setdefault(text, ReportIntervals()).advance_if_due(now())

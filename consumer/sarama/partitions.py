@@ -268,7 +268,8 @@ class AsyncPartitionConsumers(AsyncBlock):
             except RequestTimedOut:
                 pass
             except KprotoError as position_error:
-                is_named = str(consumer.topic_partition) in str(error)
+                partition = str(consumer.topic_partition)
+                is_named = error.detail.startswith((f"{partition} ", f"{partition}:"))
                 self.remove(consumer, error if is_named else position_error)
 
     def _distribute(self, records: list[ConsumerRecord]) -> None:

@@ -142,7 +142,9 @@ class _Reader:
         self.position = quantifier.end()
         self.skip_comments()
         minimum, _, maximum = quantifier.groups()
-        if minimum and not int(minimum) <= int(maximum or minimum) <= _MAX_REPETITIONS:
+        # int() raises ValueError for more than 4300 digits, and the maximum has 10.
+        is_too_long = max(len(minimum or ""), len(maximum or "")) > 4300
+        if is_too_long or (minimum and not int(minimum) <= int(maximum or minimum) <= _MAX_REPETITIONS):
             raise self.error_at("the repetition is illegal", quantifier.start())
         repetition = quantifier[0]
         for mode in ("?", "+"):  # reluctant, possessive

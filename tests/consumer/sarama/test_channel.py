@@ -105,6 +105,9 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     for number in range(MAX_ERRORS):
         assert throttle.passes(ValueError(number))
     assert len(throttle._intervals) == MAX_ERRORS
+    # A tracked error makes the throttle forget nothing.
+    assert not throttle.passes(ValueError(MAX_ERRORS - 1))
+    assert not throttle.passes(ValueError(0))
     assert throttle.passes(ValueError("another one"))
     assert len(throttle._intervals) == MAX_ERRORS
     # The throttle has forgotten the first error, so this error passes again.

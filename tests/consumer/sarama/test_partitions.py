@@ -365,6 +365,23 @@ def test_partitions_that_are_out_of_range_together_report_one_error_each(server:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("numbers", [(1, 12), (12, 1)])
+def test_an_error_of_partition_12_is_not_reported_for_partition_1(
+    server: Server, numbers: tuple[int, int]
+) -> None:
+    async def main() -> None:
+        async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
+            opened = [await consumers.consume_partition("w", number, NEWEST) for number in numbers]
+            for partition_consumer in opened:
+                consumers.consumer.seek(partition_consumer.topic_partition, 50)
+            for partition_consumer in opened:
+                (error,) = [error async for error in partition_consumer.errors()]
+                assert f"{partition_consumer.topic_partition} has no offset 50" in str(error)
+
+    server.create_topic("w", 13)
+    asyncio.run(main())
+
+
 def test_the_ends_of_a_shortened_log_are_allowed_and_offsets_outside_are_not(server: Server) -> None:
     fill(server, 5)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers, Admin(server.bootstrap) as cluster:

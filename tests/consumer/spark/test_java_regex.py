@@ -47,6 +47,7 @@ def test_patterns_match_the_names_that_java_matches() -> None:
         ("(?i)?", 4, "?", "the quantifier has nothing to repeat"),
         ("a{3,2}", 1, "{3,2}", "the repetition is illegal"),
         ("a{2147483648}", 1, "{2147483", "the repetition is illegal"),
+        (f"a{{{'9' * 5_000}}}", 1, "{9999999", "the repetition is illegal"),
         ("{2}", 0, "{2}", "the repetition is illegal"),
         ("ba**", 1, "a**", "a repetition cannot be repeated"),
         ("(?x)a* + ?", 4, "a* + ?", "a repetition cannot be repeated"),
