@@ -93,14 +93,14 @@ class RequestedOnce(Generic[K, V]):
         task, loop = self._tasks.get(key), asyncio.get_running_loop()
         if task is None or task.done() or task.get_loop() is not loop:
             task = loop.create_task(call_in_thread(lambda: self.get(key), "kproto-schema"))
-            task.add_done_callback(lambda ended: self._on_ended(key, ended))
+            task.add_done_callback(lambda task: self._on_task_done(key, task))
             self._tasks[key] = task
         # The request continues for the other tasks if this task is cancelled.
         return await asyncio.shield(task)
 
-    def _on_ended(self, key: K, ended: asyncio.Task[V]) -> None:
-        if self._tasks.get(key) is ended:
+    def _on_task_done(self, key: K, task: asyncio.Task[V]) -> None:
+        if self._tasks.get(key) is task:
             del self._tasks[key]
-        if not ended.cancelled():
+        if not task.cancelled():
             # If all waiting tasks were cancelled, asyncio would log this error as never retrieved.
-            ended.exception()
+            task.exception()

@@ -59,25 +59,26 @@ def split_indexed(
 
     The arguments and errors are those of `split`. Also raises ValueError for invalid message indexes.
     """
-    schema_id, encoded = split(part, data, headers)
-    in_header = len(encoded) == len(data)
-    place = id_header(part)
+    schema_id, after_id = split(part, data, headers)
+    in_header = len(after_id) == len(data)  # `split` removes an id only from the data.
+    header_name = id_header(part)
     if in_header:
-        encoded = next(content or b"" for key, content in reversed(list(headers)) if key == place)
-        encoded = encoded[id_size(schema_id) :]
-    indexes, end = list[int](), 0
-    count, end = _varint(encoded, 0)
-    while end <= len(encoded) and len(indexes) < count >> 1:
-        index, end = _varint(encoded, end)
-        indexes.append(index >> 1)
-        if index & 1:
-            end = len(encoded) + 1  # The index is negative.
-    if end > len(encoded) or count & 1:
-        where = f"the header {place}" if in_header else "the bytes"
+        header = next(content or b"" for key, content in reversed(list(headers)) if key == header_name)
+        after_id = header[id_size(schema_id) :]
+    # Zigzag doubles a number that is not negative. The encoding of a negative number is odd.
+    indexes = list[int]()
+    zigzag_count, end = _read_varint(after_id, 0)
+    while end <= len(after_id) and len(indexes) < zigzag_count >> 1:
+        zigzag_index, end = _read_varint(after_id, end)
+        indexes.append(zigzag_index >> 1)
+        if zigzag_index & 1:
+            end = len(after_id) + 1  # The index is negative, so the indexes are invalid.
+    if end > len(after_id) or zigzag_count & 1:
+        source = f"the header {header_name}" if in_header else "the bytes"
         raise ValueError(
-            f"{where} have no valid message indexes after the schema id: {encoded[:20].hex(' ')}"
+            f"{source} have no valid message indexes after the schema id: {after_id[:20].hex(' ')}"
         )
-    return schema_id, tuple(indexes) or (0,), data if in_header else encoded[end:]
+    return schema_id, tuple(indexes) or (0,), data if in_header else after_id[end:]
 
 
 def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> tuple[SchemaId, bytes]:
@@ -93,16 +94,16 @@ def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -
     if header is not None:
         if header_id(header, indexed=False) is None:
             raise ValueError(f"the header {name} has no schema id: {header[:20].hex(' ')}")
-        return _decoded_id(header), data
+        return _decode_id(header), data
     size = SIZES.get(data[0]) if data else SIZES[0]
     if size is None:
         raise ValueError(f"the bytes are not in the registry's wire format: the first byte is {data[0]}")
     if len(data) < size:
         raise ValueError(f"the bytes are not in the registry's wire format: there are only {len(data)} bytes")
-    return _decoded_id(data), data[size:]
+    return _decode_id(data), data[size:]
 
 
-def _decoded_id(data: bytes) -> SchemaId:
+def _decode_id(data: bytes) -> SchemaId:
     return UUID(bytes=data[1:17]) if data[0] else int.from_bytes(data[1:5], "big")
 
 
@@ -115,26 +116,26 @@ def header_id(header: bytes, *, indexed: bool) -> bytes | None:
     if not end or len(header) < end:
         return None
     if indexed:
-        count, end = _varint(header, end)
-        # `count` is zigzag-encoded, so it is twice the number of indexes.
-        for _ in range(count >> 1):
-            _, end = _varint(header, end)
+        # Zigzag doubles the number of indexes.
+        zigzag_count, end = _read_varint(header, end)
+        for _ in range(zigzag_count >> 1):
+            _, end = _read_varint(header, end)
             if end > len(header):
                 return None
     return header[:end] if end <= len(header) else None
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the varint at `at`. Return its value and the offset after it.
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Decode the varint at `offset`. Return its value and the offset after it.
 
     If the varint is incomplete, the offset is beyond the end of `data`.
     """
     value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
+    while offset < len(data):
+        byte = data[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7
     return 0, len(data) + 1

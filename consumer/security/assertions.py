@@ -71,29 +71,32 @@ class Assertion:
     jti: bool = False
 
     def create(self) -> str:
-        """Return an assertion that is valid from now on. Raises MissingExtra and `_InvalidFile`."""
+        """Sign an assertion that is valid from now on, or read the assertion of `file`.
+
+        Raises MissingExtra and `_InvalidFile`.
+        """
         if self.file is not None:
-            text = _read(f"{PREFIX}file", self.file).decode("latin-1").strip()
-            if text.count(".") != 2 or not is_token(text):
+            jwt_text = _read_file(f"{PREFIX}file", self.file).decode("latin-1").strip()
+            if jwt_text.count(".") != 2 or not is_token(jwt_text):
                 raise _InvalidFile(f"{PREFIX}file", self.file, "it contains no JWT")
-            return text
+            return jwt_text
         option, path = f"{PREFIX}private_key_file", self.key_file or ""
-        key, now = _read(option, path), int(time.time())
-        header, payload = self._template()
+        pem, now = _read_file(option, path), int(time.time())
+        header, payload = self._read_template()
         claims = {**self.claims, **payload, "iat": now, "exp": now + self.exp_seconds}
         claims["nbf"] = now - self.nbf_seconds
         if self.jti:
             claims["jti"] = str(uuid.uuid4())
         try:
             jwt: Any = import_module("jwt")
-            keys: Any = import_module("cryptography.hazmat.primitives.serialization")
+            serialization: Any = import_module("cryptography.hazmat.primitives.serialization")
         except ImportError:
             raise MissingExtra(option, "pyjwt", "security") from None
         password = None if self.passphrase is None else self.passphrase.reveal().encode()
         try:
-            private = keys.load_pem_private_key(key, password)
+            private_key = serialization.load_pem_private_key(pem, password)
             # PyJWS and not PyJWT, because a template may contain claims of any type.
-            signed = jwt.PyJWS().encode(json.dumps(claims).encode(), private, self.algorithm, header)
+            signed = jwt.PyJWS().encode(json.dumps(claims).encode(), private_key, self.algorithm, header)
         # cryptography and PyJWT raise many classes of errors, whose texts may contain parts of the key.
         except Exception as error:
             why = "with this passphrase " if password is not None else ""
@@ -101,24 +104,27 @@ class Assertion:
             raise _InvalidFile(option, path, reason) from None
         return cast("str", signed)
 
-    def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the header and the payload of the template file."""
+    def _read_template(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the header of a new assertion, and the payload of the template file.
+
+        Raises `_InvalidFile`. Without a template file, the payload is empty.
+        """
         if self.template_file is None:
-            return self._header({}), {}
+            return self._jwt_header({}), {}
         option = f"{PREFIX}template_file"
         try:
-            template: object = json.loads(_read(option, self.template_file))
+            template: object = json.loads(_read_file(option, self.template_file))
             header, payload = (cast("Any", template).get(part, {}) for part in ("header", "payload"))
-            return self._header(dict(header)), dict(payload)
+            return self._jwt_header(dict(header)), dict(payload)
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, _InvalidFile):
                 raise
             reason = 'it is not JSON of the form {"header": {...}, "payload": {...}}'
             raise _InvalidFile(option, self.template_file, reason) from None
 
-    def _header(self, template: dict[str, Any]) -> dict[str, Any]:
+    def _jwt_header(self, template_header: dict[str, Any]) -> dict[str, Any]:
         # Without "alg" here, PyJWT would use the template's algorithm, not the option's.
-        return {**template, "typ": "JWT", "alg": self.algorithm}
+        return {**template_header, "typ": "JWT", "alg": self.algorithm}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +158,14 @@ class AssertionEndpoint:
         if self.scope:
             form["scope"] = self.scope
         cure = "does the endpoint trust the key, and are the claims and the scope right?"
-        return requested_token(self.url, {}, form, self.context, cure)
+        return requested_token(self.url, headers={}, form=form, context=self.context, cure=cure)
 
 
 def assertion_of(values: Mapping[str, Any]) -> Assertion:
-    """Return the `Assertion` that the options `values` describe. Raises ConfigError and MissingExtra."""
+    """Return the `Assertion` that the options `values` describe. Raises ConfigError and MissingExtra.
+
+    Also creates one assertion, so that a file that cannot be used raises ConfigError now.
+    """
     options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
     if "file" in options and len(options) > 1:
         unused = next(name for name in options if name != "file")
@@ -190,7 +199,7 @@ def assertion_of(values: Mapping[str, Any]) -> Assertion:
     return assertion
 
 
-def _read(option: str, path: str) -> bytes:
+def _read_file(option: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import fields
 
@@ -19,32 +19,41 @@ from ..producer_options import ProducerOptions
 from .option_names import PREFIXES, mask_secret
 
 # The options of each client, with their types. Their names have dots, as in a properties file.
-_OWN: Final[Mapping[str, Mapping[str, Any]]] = {
+_OPTION_TYPES: Final[Mapping[str, Mapping[str, Any]]] = {
     client: {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
     }
     for client, options in (("consumer", ConsumerOptions), ("producer", ProducerOptions))
 }
-_JAVA: Final = "org.apache.kafka.clients.consumer."
-_CLASSES: Final = "empty: Java classes are not run"
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+_NO_CLASSES: Final = "empty: Java classes are not run"
 
-# For each client, the unsupported Java properties that change its behaviour: property -> (check, advice). The
-# check is true for a value that selects this library's behaviour. For any other value, the error contains the
-# advice.
-_Rule = tuple[Callable[[str], bool], str]
-_CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
+
+class _Rule(NamedTuple):
+    # Whether a value selects this library's behaviour.
+    is_allowed: Callable[[str], bool]
+    # The advice in the error for any other value.
+    advice: str
+
+
+# For each client, the rules of the unsupported Java properties that change its behaviour.
+_UNSUPPORTED: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
-        "group.remote.assignor": (lambda value: not value, "empty: the consumer protocol is not supported"),
-        "interceptor.classes": (lambda value: not value, _CLASSES),
+        "group.remote.assignor": _Rule(
+            lambda value: not value, "empty: the consumer protocol is not supported"
+        ),
+        "interceptor.classes": _Rule(lambda value: not value, _NO_CLASSES),
     },
     "producer": {
-        "interceptor.classes": (lambda value: not value, _CLASSES),
-        "partitioner.class": (lambda value: not value, f"{_CLASSES}; use send(..., partition=...)"),
-        "partitioner.ignore.keys": (
+        "interceptor.classes": _Rule(lambda value: not value, _NO_CLASSES),
+        "partitioner.class": _Rule(lambda value: not value, f"{_NO_CLASSES}; use send(..., partition=...)"),
+        "partitioner.ignore.keys": _Rule(
             lambda value: value.lower() == "false",
             "false; use send(..., partition=...)",
         ),
-        "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
+        "retries": _Rule(
+            lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"
+        ),
     },
 }
 # The ignored properties: bootstrap.servers, the class names of Java's serializers, and properties that do not
@@ -79,23 +88,28 @@ _IGNORED: Final = frozenset(
 def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[str, Any]:
     """Convert properties to the options of a "consumer" or "producer".
 
-    Raise ConfigError for an unsupported property that would change the behaviour.
+    Leaves out the security properties, and logs the ignored and the unknown ones. Raises ConfigError for an
+    unsupported property that would change the behaviour, an invalid value, and a name that is similar to a
+    known one.
     """
-    own, changes = _OWN[client], _CHANGES[client]
-    known = {*_IGNORED, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}
-    level = f"compression.{properties.get('compression.type')}.level"
+    option_types, unsupported = _OPTION_TYPES[client], _UNSUPPORTED[client]
+    tables_by_client = (*_OPTION_TYPES.values(), *_UNSUPPORTED.values())
+    known = _IGNORED.union(*tables_by_client)  # The properties of both clients.
+    level_property = f"compression.{properties.get('compression.type')}.level"
     options: dict[str, Any] = {}
     ignored: list[str] = []
     unknown: list[str] = []
     for name, value in properties.items():
         if name.startswith(PREFIXES):
             continue
-        if name in own and name not in _IGNORED and (value or own[name] in (bool, int)):
-            options[name.replace(".", "_")] = _value(name, value, own[name])
-        elif name == level and client == "producer":
-            options["compression_level"] = _value(name, value, int)
-        elif name in changes and not changes[name][0](value):
-            raise ConfigError(name, mask_secret(name, value), changes[name][1])
+        is_option = name in option_types and name not in _IGNORED
+        # An empty text selects the default, but is an error for a flag or a number.
+        if is_option and (value or option_types[name] in (bool, int)):
+            options[name.replace(".", "_")] = _parse_value(name, value, option_types[name])
+        elif name == level_property and client == "producer":
+            options["compression_level"] = _parse_value(name, value, int)
+        elif name in unsupported and not unsupported[name].is_allowed(value):
+            raise ConfigError(name, mask_secret(name, value), unsupported[name].advice)
         elif name in known:
             ignored.append(name)
         elif near := get_close_matches(name, known, n=1, cutoff=0.9):
@@ -112,9 +126,10 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
     return options
 
 
-def _value(name: str, text: str, kind: Any) -> Any:
+def _parse_value(name: str, text: str, kind: Any) -> Any:
+    """Return the value of a property of the type `kind`. Raises ConfigError."""
     if name == "partition.assignment.strategy":
-        return [_assignor(name, part.strip()) for part in text.split(",")]
+        return [_assignor_name(name, part.strip()) for part in text.split(",")]
     text = text.strip()
     if name == "group.protocol":
         check_protocol(name, text.lower())  # Case is ignored, as in Java.
@@ -130,10 +145,12 @@ def _value(name: str, text: str, kind: Any) -> Any:
     return text
 
 
-def _assignor(name: str, assignor: str) -> str:
+def _assignor_name(name: str, assignor: str) -> str:
     """Return an assignor's name, given the name or the Java class."""
     for known in ASSIGNORS.values():
-        if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
+        if assignor == known.name or assignor.removeprefix(_JAVA_PACKAGE) == known.java_class:
             return known.name
-    names = [_JAVA + known.java_class if known.java_class else known.name for known in ASSIGNORS.values()]
+    names = [
+        _JAVA_PACKAGE + known.java_class if known.java_class else known.name for known in ASSIGNORS.values()
+    ]
     raise ConfigError(name, assignor, f"one or more of {', '.join(names)}")

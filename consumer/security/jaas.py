@@ -22,6 +22,7 @@ from kproto.errors import ConfigError
 
 from .secret import HIDDEN
 
+# White space and comments match without a group.
 _TOKEN: Final = re.compile(
     r"""[\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /[^*]?[^\r\n]*
     | (?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\r\n])*)(?:(?P=quote)|(?=[\r\n])|\Z)
@@ -30,7 +31,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _ESCAPE: Final = re.compile(r"\\(?:([0-3][0-7]{0,2}|[4-7][0-7]?)|(.))", re.DOTALL)
-_LETTERS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPED_LETTERS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _ALLOWED: Final = (
     'one module, as in `org...ScramLoginModule required username="alice" password="...";` with values in '
@@ -40,41 +41,42 @@ _ALLOWED: Final = (
 
 def read_jaas(line: str) -> tuple[str, dict[str, str]]:
     """Return the login module and the options of `MODULE required name="value" ...;`. Raises ConfigError."""
-    read = _tokens(line)
-    module, flag = next(read, (None, "")), next(read, (None, ""))
-    if module[0] is None or flag[0] is None or flag[0].lower() not in _FLAGS:
-        raise _wrong()
+    tokens = _read_tokens(line)
+    end = (None, "")
+    (module, _), (flag, _) = next(tokens, end), next(tokens, end)
+    if module is None or flag is None or flag.lower() not in _FLAGS:
+        raise _invalid_jaas()
     options: dict[str, str] = {}
-    for name, sign in read:
+    for name, sign in tokens:
         if sign == ";":
             break
-        equals, value = next(read, (None, "")), next(read, (None, ""))
-        if name is None or equals[1] != "=" or value[0] is None:
-            raise _wrong()
-        options[name] = value[0]
-    else:
-        raise _wrong()
-    if next(read, None) is not None:
-        raise _wrong()
-    return module[0], options
+        (_, equals_sign), (value, _) = next(tokens, end), next(tokens, end)
+        if name is None or equals_sign != "=" or value is None:
+            raise _invalid_jaas()
+        options[name] = value
+    else:  # The ";" is missing.
+        raise _invalid_jaas()
+    if next(tokens, None) is not None:
+        raise _invalid_jaas()
+    return module, options
 
 
-def _wrong() -> ConfigError:
+def _invalid_jaas() -> ConfigError:
     return ConfigError("sasl.jaas.config", HIDDEN, _ALLOWED)
 
 
-def _tokens(line: str) -> Iterator[tuple[str | None, str]]:
+def _read_tokens(line: str) -> Iterator[tuple[str | None, str]]:
     """Yield each token: (text, "") for a word or a quoted string, (None, character) for any other token."""
     for match in _TOKEN.finditer(line):
         if match["quoted"] is not None:
-            yield _ESCAPE.sub(_meant, match["quoted"]), ""
+            yield _ESCAPE.sub(_unescaped, match["quoted"]), ""
         elif match["word"] is not None:
             yield match["word"], ""
         elif match["other"] is not None:
             yield None, match["other"]
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescaped(escape: re.Match[str]) -> str:
     if escape[1] is not None:
         return chr(int(escape[1], 8))
-    return _LETTERS.get(escape[2], escape[2])
+    return _ESCAPED_LETTERS.get(escape[2], escape[2])

@@ -36,13 +36,13 @@ class KerberosLogin:
 
     mechanism = "GSSAPI"
 
-    def __init__(self, context: Any, first: bytes) -> None:
+    def __init__(self, context: Any, first_message: bytes) -> None:
         self._context = context
-        self._first = first
+        self._first_message = first_message
         self._has_chosen_layer = False
 
     def begin(self) -> bytes:
-        return self._first
+        return self._first_message
 
     def answer(self, challenge: bytes) -> bytes | None:
         """Return the response to a challenge, or None if the exchange is complete. Raises SaslFailed."""
@@ -62,7 +62,7 @@ class KerberosLogin:
         except Exception as error:
             if isinstance(error, SaslFailed):
                 raise
-            raise SaslFailed(f"Kerberos rejected the broker's answer: {_reason(error)}") from None
+            raise SaslFailed(f"Kerberos rejected the broker's answer: {_error_text(error)}") from None
         self._has_chosen_layer = True
         return cast("bytes", message)
 
@@ -79,23 +79,18 @@ class Kerberos:
     ticket_cache: str = field(default_factory=lambda: f"MEMORY:kproto-{uuid4()}", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _gssapi()
+        _import_gssapi()
 
     def login(self, host: str) -> KerberosLogin:
         """Begin a login at the broker `host`, and return it. May wait for the KDC. Raises NoToken."""
         service = f"{self.service}@{self.host or host}"
         try:
-            gssapi = _gssapi()
-            name = gssapi.Name(service, gssapi.NameType.hostbased_service)
-            credentials = None
-            if self.principal is not None or self.keytab is not None:
-                own = self.principal and gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
-                store = None
-                if self.keytab is not None:
-                    store = {"client_keytab": self.keytab, "ccache": self.ticket_cache}
-                credentials = gssapi.Credentials(name=own or None, usage="initiate", store=store)
+            gssapi = _import_gssapi()
             context = gssapi.SecurityContext(
-                name=name, creds=credentials, usage="initiate", mech=gssapi.MechType.kerberos
+                name=gssapi.Name(service, gssapi.NameType.hostbased_service),
+                creds=self._credentials(gssapi),
+                usage="initiate",
+                mech=gssapi.MechType.kerberos,
             )
             return KerberosLogin(context, context.step() or b"")
         except MissingExtra as error:
@@ -103,8 +98,18 @@ class Kerberos:
         except Exception as error:
             final = type(error).__name__ in ("MissingCredentialsError", "ExpiredCredentialsError")
             cure = "; run kinit, or set sasl_kerberos_keytab" if final and self.keytab is None else ""
-            reason = f"no Kerberos ticket for {service}: {_reason(error)}{cure}"
+            reason = f"no Kerberos ticket for {service}: {_error_text(error)}{cure}"
             raise NoToken(reason, final=final) from None
+
+    def _credentials(self, gssapi: Any) -> Any:
+        """Return the credentials of `principal` or `keytab`, or None for those of the ticket cache."""
+        if self.principal is None and self.keytab is None:
+            return None
+        name = self.principal and gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
+        store = None
+        if self.keytab is not None:
+            store = {"client_keytab": self.keytab, "ccache": self.ticket_cache}
+        return gssapi.Credentials(name=name or None, usage="initiate", store=store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +133,13 @@ class KerberosSource:
             raise NoToken(f"no Kerberos ticket: {error}", final=False) from None
 
 
-def _reason(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the text of a Kerberos error in one line. The text contains names, but no keys."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def _gssapi() -> Any:
+def _import_gssapi() -> Any:
     try:
         return import_module("gssapi")
     except (ImportError, OSError):

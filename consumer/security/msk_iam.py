@@ -49,18 +49,18 @@ class MskIamTokenProvider:
         except ImportError:
             package = "aws-msk-iam-sasl-signer-python"
             raise MissingExtra("consumer.security.msk_iam.MskIamTokenProvider", package, "msk") from None
-        self._region, self._profile, self._role = region, profile, role_arn
+        self._region, self._profile, self._role_arn = region, profile, role_arn
         self._session_name = session_name
 
     def __call__(self) -> Token:
         """Return a new token. Raises the errors of boto3, for example if there are no credentials."""
         if self._profile is not None:
-            answer = self._signer.generate_auth_token_from_profile(self._region, self._profile)
-        elif self._role is not None:
-            answer = self._signer.generate_auth_token_from_role_arn(
-                self._region, self._role, self._session_name
+            token_and_expiry = self._signer.generate_auth_token_from_profile(self._region, self._profile)
+        elif self._role_arn is not None:
+            token_and_expiry = self._signer.generate_auth_token_from_role_arn(
+                self._region, self._role_arn, self._session_name
             )
         else:
-            answer = self._signer.generate_auth_token(self._region)
-        token, expires_at_ms = answer
+            token_and_expiry = self._signer.generate_auth_token(self._region)
+        token, expires_at_ms = token_and_expiry
         return Token(token, expires_at_ms / 1000)

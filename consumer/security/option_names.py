@@ -206,9 +206,9 @@ LIKENESS: Final = 0.75
 
 def unknown_hint(name: str) -> str | None:
     """Return advice for an option of another client, or None if the option is unknown."""
-    plain = name.replace(".", "_").lower()
-    meant = SPELLINGS.get(plain)
-    return None if meant is None else f"use {meant}"
+    normalized = name.replace(".", "_").lower()
+    replacement = SPELLINGS.get(normalized)
+    return None if replacement is None else f"use {replacement}"
 
 
 def mask_secret(name: str, value: object) -> object:
@@ -221,8 +221,9 @@ def mask_secret(name: str, value: object) -> object:
         return HIDDEN
     dotted = name.lower().replace("_", ".")
     may_be_url = isinstance(value, str) and ("://" in value or "url" in dotted or "registry" in dotted)
-    is_url = may_be_url and any(mark in str(value) for mark in "@?#")
+    # A URL contains secrets only in its login ("@"), its query ("?") or its fragment ("#").
+    is_url_with_secrets = may_be_url and any(mark in str(value) for mark in "@?#")
     is_address = dotted.endswith(("servers", "server", "brokers", "broker.list"))
-    if is_url or is_address:
+    if is_url_with_secrets or is_address:
         return mask_logins(value)
     return value
