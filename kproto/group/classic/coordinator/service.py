@@ -143,7 +143,8 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
     """Return an OffsetFetch response that only reports this error (R4, R104).
 
-    The error is reported per group from v8 on, once per request in v2 to v7, and per partition below v2.
+    The error is reported per group from v8 on, once for the whole request in v2 to v7, and per partition
+    below v2.
     """
     if version >= _BATCH_FETCH_VERSION:
         groups = [

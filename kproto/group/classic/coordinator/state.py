@@ -21,7 +21,7 @@
   groups.
 
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a new
-  leader follow this order. In Kafka it is the order of a hash map.
+  leader follow this order. Kafka uses the order of a hash map.
 
 The module follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """

@@ -38,10 +38,11 @@ States and transitions (R11):
 The rules of this module follow. Each handler's docstring names the rules that the handler implements.
 
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete with an empty group id
-  are answered with INVALID_GROUP_ID. Every other group id is valid.
+  are answered with INVALID_GROUP_ID. The other requests accept an empty group id.
 
-* R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. So a request from the former process of a static member is answered with FENCED_INSTANCE_ID.
+* R15, R16: the group id of a request is validated first, then the instance id, the member id and the
+  generation. So a request from the former process of a static member is answered with FENCED_INSTANCE_ID,
+  not with UNKNOWN_MEMBER_ID.
 
 * Deadlines that are due at `now` fire before the event, the oldest first.
 
@@ -182,8 +183,8 @@ def _fire_deadlines(context: GroupContext) -> None:
 def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
     """Fire the due deadlines of a group, the oldest first.
 
-    If the handler of an earlier deadline has postponed a later deadline, the later deadline does not fire
-    (R132).
+    If the handler of an earlier deadline has postponed a later deadline, the later deadline does not fire at
+    its old time (R132).
     """
     now = context.now
     due: list[tuple[int, GroupEventKind, str]] = [

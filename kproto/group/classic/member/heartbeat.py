@@ -44,8 +44,9 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
-    On success the session timeout restarts (M56). On an error the member rejoins (M14), resets its membership
-    (M59), or retries after a backoff (M57, M59).
+    On success the session timeout restarts (M56). On REBALANCE_IN_PROGRESS a stable member rejoins (M14).
+    UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the membership, and FENCED_INSTANCE_ID stops the member
+    (M59). After any other error the next Heartbeat is sent after a backoff (M57, M59).
 
     An error for an earlier generation or member id is ignored (M3). During a rebalance, REBALANCE_IN_PROGRESS
     only restarts the session timeout (M15).

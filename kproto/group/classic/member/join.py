@@ -95,8 +95,8 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # As in Java, an eager member always runs the `revoked` callback, even if it owns no partitions.
-        # Before its first generation, no callback runs.
+        # As in Java, an eager member runs the `revoked` callback even if it owns no partitions. An eager
+        # member without a generation, such as a new member, runs no callback.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, RevokePurpose.JOIN, member.rejoin_reason, out)
             move(member, S.RELEASING)
@@ -150,7 +150,7 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Continue with the assignment or SyncGroup if the join succeeded (M7), else react to the error code.
+    """Let a leader assign or a follower send SyncGroup (M7); if the join failed, react to the error code.
 
     A response is ignored if the member no longer waits for it (M8).
     """
@@ -235,8 +235,8 @@ def _on_joined(
         return
     metadata = {m.member_id: m.metadata for m in response.members}
     if policy.check_inherited_plan and not skips:
-        # The leader uses the subscription that it sent, because its subscription in the response may be
-        # wrong. With a wrong subscription it would own nothing, and no rebalance would follow.
+        # The leader uses the subscription that it sent instead of its subscription in the response. If the
+        # response were wrong, the leader would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members
@@ -258,7 +258,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether this restarted static member is the leader although the response does not say so.
 
-    In this case, a JoinGroup response below v9 contains the member id of the replaced process as `leader`.
+    Below v9, the JoinGroup response to such a member has the member id of the replaced process as `leader`.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

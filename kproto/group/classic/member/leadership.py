@@ -4,8 +4,8 @@
 
 * When it computes an assignment, the leader takes a snapshot of the metadata of all members' topics.
 
-* The leader rejoins if a later snapshot differs in partition counts, in topics, or, with `client.rack`, in
-  racks (M92).
+* The leader rejoins if later metadata differs from this snapshot in partition counts, in topics, or, with
+  `client.rack`, in racks (M92).
 
 * M206: the leader stores how many partitions each topic had at the group's first assignment. A partition
   beyond this count is new.
@@ -19,11 +19,12 @@
 * R226: the user data of the sticky assignor contains no counts, because sarama's members would return them
   as the user data of their next subscription.
 
-* M206: a count is stored only if it is certain: in the group's first generation, or for a topic that was
-  missing from earlier, complete metadata.
+* M206: in the group's first generation, the count of a topic is its number of partitions. Later, a topic that
+  is missing, newly created or re-created has the count 0. Other topics without a count remain without one.
 
 * A restarted static leader keeps the group's assignment, without knowing the metadata from which it was
-  computed (KIP-814). `is_complete` returns whether DescribeGroups shows an owner for every partition.
+  computed (KIP-814). The leader rejoins if DescribeGroups shows that the assigned partitions are not exactly
+  the existing ones (`is_complete`).
 
 * `is_empty_by_mistake` returns whether DescribeGroups shows that a follower's empty assignment is wrong.
 """
@@ -44,7 +45,8 @@ from ...subscription import Assignment, Subscription, TopicPartition, read_subsc
 # The first bytes of kproto's user data: kproto's name and the version of the format.
 MAGIC = b"kproto\0\1"
 
-# Maps a topic to its number of partitions, or, if the member has a rack, to the racks of each partition.
+# Maps a topic to its number of partitions. If the member has a rack, maps the topic to the racks of each
+# partition's replicas instead.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 

@@ -15,7 +15,7 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     """Reset the generation and, unless `keep_id`, the member id; request a rejoin (M13).
 
     `reason` is sent with the next JoinGroup (KIP-800). After an unreadable assignment, the member id is
-    always reset and another reason is sent (Java's AbstractCoordinator.joinGroupIfNeeded).
+    always reset, and the reason is GENERATION_RESET (Java's AbstractCoordinator.joinGroupIfNeeded).
     """
     if member.assignment_error is not None:
         reason, keep_id = GENERATION_RESET.format(member.member_id if keep_id else ""), False

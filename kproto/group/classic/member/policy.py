@@ -8,9 +8,9 @@ import msgspec
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Behaviour that a classic member can choose. The defaults are Java's, except for `fenced_join_again`."""
 
-    # Whether to lose all partitions after session.timeout.ms without a successful response. librdkafka does
-    # so too, but not during a join, and it also drops its member id. Java keeps the partitions, so two
-    # members may deliver the same records. With this choice, max.poll.interval.ms also applies during a join.
+    # Whether to lose all partitions after session.timeout.ms without a successful response. If so,
+    # max.poll.interval.ms also applies during a join. Java keeps the partitions, so two members may deliver
+    # the same records. librdkafka loses the partitions, except during a join, and also drops its member id.
     lose_on_session_timeout: bool = False
     # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
     # default only the leader rejoins (Java, sarama, franz-go).
