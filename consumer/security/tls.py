@@ -30,24 +30,29 @@ from .stores import identify, trust
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 YOURS: Final = "your ssl_context"
-"""What a context that was given trusts and shows."""
+"""The value of `trusts` and of `shows` for the option `ssl_context`, whose content is unknown."""
 
 # The numbers of X509_V_ERR_* errors, from OpenSSL's x509_vfy.h.
-_EXPIRED, _NOT_YET = 10, 9
-_UNKNOWN: Final = (2, 18, 19, 20, 21)
-_ANOTHER_NAME: Final = (62, 64)
+_CERTIFICATE_EXPIRED, _CERTIFICATE_NOT_YET_VALID = 10, 9
+_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
+_HOST_MISMATCH: Final = (62, 64)
 # Parts of the names of alerts with which a broker rejects the client's certificate.
-_REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
+_CERTIFICATE_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 # The alerts that a broker may send if the client has sent no certificate.
-_ASKED: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
-_NO_LIST: Final = "the list of revoked certificates (CRL) is missing, or has expired"
-_CURES: Final = {
-    3: _NO_LIST,
-    12: _NO_LIST,
+_MISSING_CERTIFICATE_ALERTS: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
+_CRL_UNUSABLE: Final = "the list of revoked certificates (CRL) is missing, or has expired"
+_REMEDIES: Final = {
+    3: _CRL_UNUSABLE,
+    12: _CRL_UNUSABLE,
     26: "it must be a certificate for servers (extended key usage serverAuth)",
 }
 # The reasons that OpenSSL gives if the received bytes are not TLS.
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
+_NOT_TLS_REASONS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+)
 
 
 class Tls:
@@ -80,10 +85,14 @@ class Tls:
         If a certificate has expired, the sentence also names the authorities with expired certificates.
         """
         message = sentence(error, host, self.trusts, self.shows)
-        if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
+        if getattr(error, "verify_code", 0) != _CERTIFICATE_EXPIRED or self.trusts is None:
             return message
-        ended = [_name(certificate) for certificate in self.context.get_ca_certs() if _has_ended(certificate)]
-        return f"{message}; expired in {self.trusts}: {', '.join(ended)}" if ended else message
+        expired = [
+            _subject_name(certificate)
+            for certificate in self.context.get_ca_certs()
+            if _has_expired(certificate)
+        ]
+        return f"{message}; expired in {self.trusts}: {', '.join(expired)}" if expired else message
 
     def __repr__(self) -> str:
         return "Tls()"
@@ -92,7 +101,7 @@ class Tls:
 class Pipe:
     """The TLS stream of one connection."""
 
-    __slots__ = ("_host", "_in", "_out", "_ssl", "_tls", "_wrong", "secured")
+    __slots__ = ("_host", "_in", "_out", "_read_error", "_ssl", "_tls", "secured")
 
     def __init__(self, tls: Tls, host: str) -> None:
         self._tls = tls
@@ -105,11 +114,11 @@ class Pipe:
         except (ssl.SSLError, ValueError) as error:
             raise TlsFailed(f"TLS can't start with {host!r}: {error}", final=True) from None
         self.secured = False
-        self._wrong: ssl.SSLError | None = None
+        self._read_error: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
-        """Start the handshake, and return the first bytes to send."""
-        self._shake()
+        """Start the handshake, and return the first bytes to send. Raises TlsFailed."""
+        self._continue_handshake()
         return self._out.read()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
@@ -119,7 +128,7 @@ class Pipe:
         """
         self._in.write(data)
         if not self.secured:
-            self._shake()
+            self._continue_handshake()
 
     def end(self) -> str:
         """Return the error message for a connection that the broker has closed."""
@@ -142,22 +151,22 @@ class Pipe:
         # One call of `read` reads at most one TLS record (16 KiB). With a buffer argument, `read` returns the
         # number of bytes, although typeshed says otherwise.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
-        at, size = 0, len(room)
-        if self._wrong is None:
+        filled, capacity = 0, len(room)
+        if self._read_error is None:
             try:
-                while at < size and (came := read(size - at, room[at:])):
-                    at += came
-                if at < size:  # `read` has returned 0: the broker has closed the stream.
-                    self._wrong = ssl.SSLZeroReturnError()
+                while filled < capacity and (count := read(capacity - filled, room[filled:])):
+                    filled += count
+                if filled < capacity:  # `read` has returned 0: the broker has closed the stream.
+                    self._read_error = ssl.SSLZeroReturnError()
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                self._wrong = error
-        if at or self._wrong is None:
-            return at
-        if isinstance(self._wrong, ssl.SSLZeroReturnError):
+                self._read_error = error
+        if filled or self._read_error is None:
+            return filled
+        if isinstance(self._read_error, ssl.SSLZeroReturnError):
             raise TlsFailed(CLOSED, final=False)
-        raise self._failed(self._wrong)
+        raise self._tls_failure(self._read_error)
 
     def seal(self, data: bytes) -> bytes:
         """Encrypt `data`, and return the bytes to send."""
@@ -166,13 +175,14 @@ class Pipe:
             while remaining:
                 remaining = remaining[self._ssl.write(remaining) :]
         except ssl.SSLError as error:
-            raise self._failed(error) from None
+            raise self._tls_failure(error) from None
         return self._out.read()
 
     def close(self) -> bytes:
         """Close the stream, and return the last bytes to send.
 
-        The last bytes are TLS's close_notify, which shows the broker that the stream was not truncated.
+        The last bytes are TLS's close_notify, which shows the broker that the stream was not truncated. The
+        session is stored: the next connection to the host resumes it.
         """
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):
@@ -182,22 +192,24 @@ class Pipe:
                 self._ssl.unwrap()
         return self._out.read()
 
-    def _shake(self) -> None:
+    def _continue_handshake(self) -> None:
+        """Process the received bytes of the handshake. Set `secured` if the handshake is complete."""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
             return
         except (ssl.SSLError, ssl.CertificateError, ValueError) as error:
-            raise self._failed(error) from None
+            raise self._tls_failure(error) from None
         self.secured = True
 
-    def _failed(self, error: Exception) -> TlsFailed:
+    def _tls_failure(self, error: Exception) -> TlsFailed:
         # A failed handshake is final, unless the connection was closed (SSLEOFError). In TLS 1.3, a broker
         # can reject the client's certificate after the handshake. This rejection is final, too.
-        final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
+        reason = str(getattr(error, "reason", ""))
+        certificate_rejected = any(alert in reason for alert in _CERTIFICATE_ALERTS)
         return TlsFailed(
             self._tls.sentence(error, self._host),
-            final=final and not isinstance(error, ssl.SSLEOFError),
+            final=(not self.secured or certificate_rejected) and not isinstance(error, ssl.SSLEOFError),
         )
 
 
@@ -208,74 +220,79 @@ def sentence(error: Exception, host: str, trusts: str | None = None, shows: str 
     client's own certificate; None means that the client has no certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        code = error.verify_code
-        if code == _EXPIRED:
-            return (
-                f"the certificate of {host} or of its authority has expired: renew it on the broker (or "
-                "set this machine's clock)"
-            )
-        if code == _NOT_YET:
-            return (
-                f"the certificate of {host} or of its authority is not valid yet: is this machine's "
-                "clock right?"
-            )
-        if code in _ANOTHER_NAME:
-            return (
-                f"the certificate is not for the host name {host}: connect by a name that is in it, or set "
-                "ssl_check_hostname=False if you know why"
-            )
-        if code in _UNKNOWN and trusts is not None:
-            return (
-                f"{trusts} has no authority for the certificate of {host} ({error.verify_message}): add "
-                "the certificate of the authority that signed it (the broker must send an intermediate one, "
-                "or it must be added as well)"
-            )
-        if code in _UNKNOWN:
-            return (
-                f"no trusted authority has signed the certificate of {host} ({error.verify_message}): set "
-                "ssl_cafile to the certificate of the authority that signed it"
-            )
-        cure = _CURES.get(code, "the broker needs another certificate")
-        return f"the certificate of {host} is rejected ({error.verify_message}): {cure}"
+        return _certificate_sentence(error, host, trusts)
     reason = (getattr(error, "reason", None) or "").upper()
-    if reason in _NO_TLS:
+    if reason in _NOT_TLS_REASONS:
         return (
             "the response is not TLS: this port is for clients without TLS (security_protocol PLAINTEXT or "
             "SASL_PLAINTEXT), or belongs to another program"
         )
-    refuses = f"the broker rejects the handshake ({_words(reason)})"
-    if shows in (None, YOURS) and any(word in reason for word in _ASKED):
-        cure = (
+    problem = _readable_reason(reason)
+    rejection = f"the broker rejects the handshake ({problem})"
+    if shows in (None, YOURS) and any(alert in reason for alert in _MISSING_CERTIFICATE_ALERTS):
+        remedy = (
             "set ssl_certfile and ssl_keyfile" if shows is None else f"does {YOURS} have one for this broker?"
         )
-        return f"{refuses}: it may ask for a client certificate; {cure}"
+        return f"{rejection}: it may ask for a client certificate; {remedy}"
     if "HANDSHAKE_FAILURE" in reason:
-        return f"{refuses}: it may reject {shows}, or have no cipher in common with this client"
+        return f"{rejection}: it may reject {shows}, or have no cipher in common with this client"
     if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
         return (
-            f"the broker rejects this client's certificate ({_words(reason)}): it must be signed by an "
+            f"the broker rejects this client's certificate ({problem}): it must be signed by an "
             "authority that the broker trusts, be for clients (clientAuth), and not have expired; see "
             f"{shows or 'ssl_certfile'}"
         )
     if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
-        words = _words(reason)
-        return f"the broker and this client have no TLS version in common ({words}); see ssl_min_version"
+        return f"the broker and this client have no TLS version in common ({problem}); see ssl_min_version"
     if isinstance(error, ssl.SSLEOFError):
         return "the broker closed the TLS connection without a TLS close"
-    return f"the TLS connection failed ({_words(reason) or type(error).__name__})"
+    return f"the TLS connection failed ({problem or type(error).__name__})"
 
 
-def _has_ended(certificate: Mapping[str, Any]) -> bool:
+def _certificate_sentence(error: ssl.SSLCertVerificationError, host: str, trusts: str | None) -> str:
+    """Return the error message for a broker's certificate that this client rejects, with its remedy."""
+    code = error.verify_code
+    if code == _CERTIFICATE_EXPIRED:
+        return (
+            f"the certificate of {host} or of its authority has expired: renew it on the broker (or "
+            "set this machine's clock)"
+        )
+    if code == _CERTIFICATE_NOT_YET_VALID:
+        return (
+            f"the certificate of {host} or of its authority is not valid yet: is this machine's clock right?"
+        )
+    if code in _HOST_MISMATCH:
+        return (
+            f"the certificate is not for the host name {host}: connect by a name that is in it, or set "
+            "ssl_check_hostname=False if you know why"
+        )
+    if code in _UNKNOWN_AUTHORITY and trusts is not None:
+        return (
+            f"{trusts} has no authority for the certificate of {host} ({error.verify_message}): add "
+            "the certificate of the authority that signed it (the broker must send an intermediate one, "
+            "or it must be added as well)"
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        return (
+            f"no trusted authority has signed the certificate of {host} ({error.verify_message}): set "
+            "ssl_cafile to the certificate of the authority that signed it"
+        )
+    remedy = _REMEDIES.get(code, "the broker needs another certificate")
+    return f"the certificate of {host} is rejected ({error.verify_message}): {remedy}"
+
+
+def _has_expired(certificate: Mapping[str, Any]) -> bool:
     return ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time()
 
 
-def _name(certificate: Mapping[str, Any]) -> str:
+def _subject_name(certificate: Mapping[str, Any]) -> str:
     """Return the last part of a certificate's subject, which is usually the common name."""
     parts: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())
     return repr(parts[-1][0][1]) if parts else "a certificate without a name"
 
 
-def _words(reason: str) -> str:
+def _readable_reason(reason: str) -> str:
+    """Return the name of an OpenSSL reason in lower-case words."""
     return re.sub(r"^(SSLV3|TLSV1|TLSV13)_ALERT_", "alert ", reason).replace("_", " ").lower()
 
 

@@ -46,7 +46,7 @@ from .secret import Secret
 REFRESH_AT: Final = 0.8
 # A number in this range is a time between 2001 and 2286 in milliseconds. It is rejected, because an expiry of
 # this many seconds would never be reached.
-_MILLISECONDS: Final = (10**12, 10**13)
+_MILLISECOND_EXPIRIES: Final = (10**12, 10**13)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,12 @@ class TokenSource:
     # Whether one token serves all connections.
     shared: ClassVar[bool] = True
     _token: Token | None = field(default=None, repr=False, compare=False)
-    _until: float = field(default=0.0, repr=False, compare=False)
-    _until_ms: float = field(default=0.0, repr=False, compare=False)
+    # The time at which a new token is needed: for the wall clock (s), and for the monotonic clock (ms).
+    _refresh_at: float = field(default=0.0, repr=False, compare=False)
+    _refresh_at_ms: float = field(default=0.0, repr=False, compare=False)
     # Length (s) of the last 20 % of the token's lifetime. During this time, the token is used only if no new
     # token is available.
-    _lasts_s: float = field(default=0.0, repr=False, compare=False)
+    _grace_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -90,15 +91,18 @@ class TokenSource:
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Return a token. If a new one is needed, call the provider in this thread."""
+        """Return a token. If a new one is needed, call the provider in this thread.
+
+        If the provider fails, the last token is returned until it expires. Raises NoToken.
+        """
         try:
-            token = self._request()
+            token_or_awaitable = self._request_token()
         except NoToken as error:
             return self._last_token(error)
-        if isinstance(token, Token):
-            return token
-        if inspect.iscoroutine(token):
-            token.close()
+        if isinstance(token_or_awaitable, Token):
+            return token_or_awaitable
+        if inspect.iscoroutine(token_or_awaitable):
+            token_or_awaitable.close()
         raise NoToken("only asyncio clients accept a coroutine function as the token provider", final=True)
 
     async def awaited(self) -> Token:
@@ -107,120 +111,132 @@ class TokenSource:
         A coroutine function is called in this event loop, any other provider in a thread.
 
         If a provider that runs in a thread returns an awaitable, the calling task awaits it.
+
+        If the provider fails, the last token is returned until it expires. Raises NoToken.
         """
-        if (token := self._fresh()) is not None:
+        if (token := self._fresh_token()) is not None:
             return token
         try:
-            return await self._awaited()
+            return await self._request_and_await()
         except NoToken as error:
             return self._last_token(error)
 
-    async def _awaited(self) -> Token:
+    async def _request_and_await(self) -> Token:
         import asyncio
 
         in_loop = inspect.iscoroutinefunction(self.provider)
-        answer = self._request() if in_loop else await self._request_in_thread()
-        if isinstance(answer, Token):
-            return answer
+        token_or_awaitable = self._request_token() if in_loop else await self._request_in_thread()
+        if isinstance(token_or_awaitable, Token):
+            return token_or_awaitable
         try:
-            with _as_no_token(asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
-                token = await answer
+            with _convert_to_no_token(asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+                result = await token_or_awaitable
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # The provider has raised CancelledError, although this task was not cancelled.
-            raise _failed(error) from None
-        return self._keep(token)
+            raise _provider_failure(error) from None
+        return self._keep_result(result)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
         try:
-            return await call_in_thread(self._request, "kproto-token")
+            return await call_in_thread(self._request_token, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.
             raise NoToken(f"no token: {error}", final=False) from None
 
-    def _request(self) -> Token | Awaitable[Any]:
+    def _request_token(self) -> Token | Awaitable[Any]:
+        """Return the fresh token. If a new one is needed, call the provider and keep its token.
+
+        If the provider returns an awaitable, the awaitable is returned; pass its result to `_keep_result`.
+        """
         with self._lock:
-            if (token := self._fresh()) is not None:
+            if (token := self._fresh_token()) is not None:
                 return token
-            with _as_no_token():
-                token_or_awaitable = self.provider()
-            if inspect.isawaitable(token_or_awaitable):
-                return token_or_awaitable
-            return self._keep(token_or_awaitable)
+            with _convert_to_no_token():
+                result = self.provider()
+            if inspect.isawaitable(result):
+                return result
+            return self._keep_result(result)
 
-    def _fresh(self) -> Token | None:
-        return self._token if self._fresh_seconds() > 0 else None
+    def _fresh_token(self) -> Token | None:
+        """Return the last token, or None if there is none or a new one is needed."""
+        return self._token if self._seconds_until_refresh() > 0 else None
 
-    def _fresh_seconds(self) -> float:
+    def _seconds_until_refresh(self) -> float:
         """Return the seconds until a new token is needed.
 
         The time at which a new token is needed is stored for the wall clock and for the monotonic clock. The
         earlier one counts.
         """
-        return min(self._until - time.time(), (self._until_ms - now()) / 1000)
+        return min(self._refresh_at - time.time(), (self._refresh_at_ms - now()) / 1000)
 
     def _last_token(self, error: NoToken) -> Token:
-        """Return the last token if it has not expired; otherwise raise `error`."""
-        token, seconds = self._token, self._fresh_seconds() + self._lasts_s
-        if token is None or seconds <= 0:
+        """Return the last token, with a warning, if it has not expired; otherwise raise `error`."""
+        token, seconds_until_expiry = self._token, self._seconds_until_refresh() + self._grace_s
+        if token is None or seconds_until_expiry <= 0:
             raise error
-        log.warning("%s: the last token is used, which is valid for %.0f s more", error, seconds)
+        log.warning("%s: the last token is used, which is valid for %.0f s more", error, seconds_until_expiry)
         return token
 
-    def _keep(self, answer: object) -> Token:
-        if isinstance(answer, str):
-            answer = Token(answer)
-        if not isinstance(answer, Token):
-            kind = type(answer).__name__
-            raise NoToken(
-                f"the token provider returned {kind} instead of a string or a consumer.security.Token",
-                final=True,
-            )
-        text, ends = answer.value.reveal(), cast("object", answer.expires_at)
-        if not isinstance(cast("object", text), str) or not is_token(text):
-            around = isinstance(cast("object", text), str) and is_token(text.strip())
-            why = ": it begins or ends with a space or a line end" if around else ""
-            raise NoToken(
-                f"the token provider returned a string that can't be a bearer token{why}", final=True
-            )
-        if isinstance(ends, bool) or not isinstance(ends, int | float | None):
-            raise _invalid_expiry(f"not a {type(ends).__name__}")
-        if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:
-            raise _invalid_expiry(f"but {ends} is in milliseconds")
-        for name, value in answer.extensions.items():
-            if wrong := wrong_extension(str(name), str(value)):
-                raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
-        end, today = _seconds(ends) if ends is not None else _expiry(text), time.time()
-        if end is not None and math.isnan(end):  # A token with a NaN expiry would never expire.
+    def _keep_result(self, result: object) -> Token:
+        """Keep the token that the provider has returned, and return it. Raises NoToken if it is invalid."""
+        token = _checked_token(result)
+        text, expires_at = token.value.reveal(), token.expires_at
+        expiry, today = _to_float(expires_at) if expires_at is not None else _jwt_expiry(text), time.time()
+        if expiry is not None and math.isnan(expiry):  # A token with a NaN expiry would never expire.
             raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
-        if end is not None and end <= today:
-            ago = f"{today - end:.0f} s ago by this machine's clock"
+        if expiry is not None and expiry <= today:
+            ago = f"{today - expiry:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that expired {ago}", final=True)
-        lasts = 0.0 if end is None else end - today
-        fresh = lasts * REFRESH_AT
-        self._token, self._until, self._until_ms = answer, today + fresh, now() + fresh * 1000
-        self._lasts_s = lasts - fresh if math.isfinite(lasts) else 0.0
-        return answer
+        lifetime = 0.0 if expiry is None else expiry - today
+        fresh = lifetime * REFRESH_AT
+        self._token, self._refresh_at, self._refresh_at_ms = token, today + fresh, now() + fresh * 1000
+        self._grace_s = lifetime - fresh if math.isfinite(lifetime) else 0.0
+        return token
+
+
+def _checked_token(result: object) -> Token:
+    """Return the token that a provider has returned as a string or Token. Raises NoToken if it is invalid."""
+    token = Token(result) if isinstance(result, str) else result
+    if not isinstance(token, Token):
+        raise NoToken(
+            f"the token provider returned {type(token).__name__} instead of a string or a "
+            "consumer.security.Token",
+            final=True,
+        )
+    text, expires_at = cast("object", token.value.reveal()), cast("object", token.expires_at)
+    if not isinstance(text, str) or not is_token(text):
+        has_space_around = isinstance(text, str) and is_token(text.strip())
+        why = ": it begins or ends with a space or a line end" if has_space_around else ""
+        raise NoToken(f"the token provider returned a string that can't be a bearer token{why}", final=True)
+    if isinstance(expires_at, bool) or not isinstance(expires_at, int | float | None):
+        raise _invalid_expiry(f"not a {type(expires_at).__name__}")
+    if expires_at is not None and _MILLISECOND_EXPIRIES[0] <= expires_at < _MILLISECOND_EXPIRIES[1]:
+        raise _invalid_expiry(f"but {expires_at} is in milliseconds")
+    for name, value in token.extensions.items():
+        if problem := wrong_extension(str(name), str(value)):
+            raise NoToken(f"the extension {name!r} of the token: {problem}", final=True)
+    return token
 
 
 @contextmanager
-def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
+def _convert_to_no_token(*unchanged: type[BaseException]) -> Generator[None]:
     """Convert the exceptions of a provider, even SystemExit, to NoToken, which shows the exception's type.
 
-    Exceptions in `passing` are raised unchanged.
+    Exceptions in `unchanged` are raised unchanged.
     """
     try:
         yield
     except NoToken:
         raise
-    except passing:
+    except unchanged:
         raise
     except BaseException as error:
-        raise _failed(error) from None
+        raise _provider_failure(error) from None
 
 
-def _failed(error: BaseException) -> NoToken:
+def _provider_failure(error: BaseException) -> NoToken:
     # The text of a provider's exception may contain a secret, so only its type is shown.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
@@ -230,15 +246,16 @@ def _invalid_expiry(why: str) -> NoToken:
     return NoToken(f"the token provider returned an invalid Token: {problem}", final=True)
 
 
-def _expiry(token: str) -> float | None:
+def _jwt_expiry(token: str) -> float | None:
+    """Return the expiry of a JWT, "exp", or None if the token is no JWT or has no valid expiry."""
     try:
         expiry = payload(token).get("exp")
     except TokenRejected:
         return None
-    return _seconds(expiry) if isinstance(expiry, int | float) and not isinstance(expiry, bool) else None
+    return _to_float(expiry) if isinstance(expiry, int | float) and not isinstance(expiry, bool) else None
 
 
-def _seconds(number: float) -> float:
+def _to_float(number: float) -> float:
     """Convert a number to a float. Numbers beyond the range of a float become infinite."""
     try:
         return float(number)
@@ -265,12 +282,12 @@ class Endpoint:
         from urllib.parse import quote_plus  # Imported here, because few clients need the module.
 
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
-        name, secret = self.client_id, self.client_secret.reveal()
+        client_id, secret = self.client_id, self.client_secret.reveal()
         if self.encodes_header:
-            name, secret = quote_plus(name), quote_plus(secret)
-        login = "Basic " + b64encode(f"{name}:{secret}".encode()).decode()
+            client_id, secret = quote_plus(client_id), quote_plus(secret)
+        authorization = "Basic " + b64encode(f"{client_id}:{secret}".encode()).decode()
         cure = "are client id, secret and scope right?"
-        return requested_token(self.url, {"Authorization": login}, form, self.context, cure)
+        return requested_token(self.url, {"Authorization": authorization}, form, self.context, cure)
 
 
 def requested_token(
@@ -299,9 +316,9 @@ def requested_token(
             context=context,
         )
         if response.status != 200:
-            refused = response.status in (400, 401, 403)
-            hint = f": {cure}" if refused else ""
-            raise NoToken(f"{response.url} responded with HTTP {response.status}{hint}", final=refused)
+            is_rejection = response.status in (400, 401, 403)
+            hint = f": {cure}" if is_rejection else ""
+            raise NoToken(f"{response.url} responded with HTTP {response.status}{hint}", final=is_rejection)
         fields = response.json_object()
     except HttpFailed as error:
         raise NoToken(
@@ -315,7 +332,7 @@ def requested_token(
     token = fields.get("access_token")
     if not isinstance(token, str):
         raise NoToken(f"{response.url} responded without an access_token", final=True)
-    lasts = fields.get("expires_in")
-    if isinstance(lasts, bool) or not isinstance(lasts, int | float):
+    lifetime_s = fields.get("expires_in")
+    if isinstance(lifetime_s, bool) or not isinstance(lifetime_s, int | float):
         return Token(token)
-    return Token(token, time.time() + lasts)
+    return Token(token, time.time() + lifetime_s)

@@ -86,11 +86,13 @@ class GroupCoordinators:
         Raises TypeError for a request that no coordinator serves.
         """
         if not isinstance(event, RequestReceived):
-            return [action for each in self.by_type.values() for action in each.step(event, now)]
-        parts = self._divide(event.request)
+            return [
+                action for coordinator in self.by_type.values() for action in coordinator.step(event, now)
+            ]
+        parts = self._divide_request(event.request)
         if parts is None:
             return self._step_for_one_group(event, now)
-        return _step_and_join(event, parts, now)
+        return _step_and_merge(event, parts, now)
 
     def next_deadline(self) -> int | None:
         """Return the time at which a `Tick` is due, or None if no deadline is set."""
@@ -122,7 +124,7 @@ class GroupCoordinators:
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
         """Return a response that only reports this error. `requests` must contain the class of `request`."""
-        return self._first_server(type(request)).error_response(request, code, version)
+        return self._default_coordinator(type(request)).error_response(request, code, version)
 
     def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
         """Return the coordinator of the group, or None if the group does not exist."""
@@ -131,7 +133,7 @@ class GroupCoordinators:
                 return coordinator
         return None
 
-    def _first_server(self, request: type[Message]) -> GroupCoordinator:
+    def _default_coordinator(self, request: type[Message]) -> GroupCoordinator:
         """Return the first coordinator that serves requests of this class."""
         for coordinator in self.by_type.values():
             if request in coordinator.requests:
@@ -141,53 +143,70 @@ class GroupCoordinators:
         )
 
     def _step_for_one_group(self, event: RequestReceived[Message], now: int) -> list[CoordinatorAction]:
+        """Pass a request about one group to the group's coordinator.
+
+        If the group does not exist, the first coordinator that serves the request receives it.
+        """
         request = event.request
-        server = self._first_server(type(request))
+        default_coordinator = self._default_coordinator(type(request))
         coordinator = self._coordinator_of(cast("GroupRequest", request).group_id)
         if coordinator is None:
-            return server.step(event, now)
+            return default_coordinator.step(event, now)
         if type(request) in coordinator.requests:
             return coordinator.step(event, now)
-        error = server.error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, event.version)
+        error = default_coordinator.error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, event.version)
         return [SendResponse(event.token, error)]
 
-    def _divide(self, request: Message) -> list[_Part] | None:
+    def _divide_request(self, request: Message) -> list[_Part] | None:
         """Return the parts of a request about several groups, or None for a request about one group."""
         match request:
             case ListGroupsRequest():
-                servers = [each for each in self.by_type.values() if ListGroupsRequest in each.requests]
-                return [(server, request) for server in servers]
+                return [
+                    (coordinator, request)
+                    for coordinator in self.by_type.values()
+                    if ListGroupsRequest in coordinator.requests
+                ]
             case DescribeGroupsRequest():
-                return self._parts(request, "groups", zip(request.groups, request.groups, strict=True))
+                return self._parts_by_coordinator(
+                    request, "groups", zip(request.groups, request.groups, strict=True)
+                )
             case DeleteGroupsRequest():
                 names = request.groups_names
-                return self._parts(request, "groups_names", zip(names, names, strict=True))
+                return self._parts_by_coordinator(request, "groups_names", zip(names, names, strict=True))
             case OffsetFetchRequest(groups=[_, *_]):  # Since v8 of OffsetFetch.
-                return self._parts(request, "groups", [(entry.group_id, entry) for entry in request.groups])
+                return self._parts_by_coordinator(
+                    request, "groups", [(entry.group_id, entry) for entry in request.groups]
+                )
             case _:
                 return None
 
-    def _parts(self, request: Message, name: str, entries: Iterable[tuple[str, object]]) -> list[_Part]:
+    def _parts_by_coordinator(
+        self, request: Message, field_name: str, entries: Iterable[tuple[str, object]]
+    ) -> list[_Part]:
         """Divide a request about several groups among the coordinators of the groups.
 
-        `name` is the field with the groups. Each entry of `entries` is a pair: a group id, and the group's
-        element in this field.
+        `field_name` is the field with the groups. Each entry of `entries` is a pair: a group id, and
+        the group's element in this field.
         """
-        server = self._first_server(type(request))
-        divided: dict[int, tuple[GroupCoordinator, list[object]]] = {}
+        default_coordinator = self._default_coordinator(type(request))
+        # For each coordinator, by its `id`: the coordinator, and the entries of its groups.
+        entries_by_id: dict[int, tuple[GroupCoordinator, list[object]]] = {}
         for group_id, entry in entries:
             coordinator = self._coordinator_of(group_id)
             if coordinator is None or type(request) not in coordinator.requests:
-                coordinator = server
-            divided.setdefault(id(coordinator), (coordinator, []))[1].append(entry)
-        if not divided:
-            return [(server, request)]
+                coordinator = default_coordinator
+            entries_by_id.setdefault(id(coordinator), (coordinator, []))[1].append(entry)
+        if not entries_by_id:
+            return [(default_coordinator, request)]
         message: Any = request
-        return [(part, structs.replace(message, **{name: selected})) for part, selected in divided.values()]
+        return [
+            (coordinator, structs.replace(message, **{field_name: part_entries}))
+            for coordinator, part_entries in entries_by_id.values()
+        ]
 
 
-def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
-    """Pass each part of a request to its coordinator, and merge the responses into one."""
+def _step_and_merge(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
+    """Pass each part of a request to its coordinator, and merge the responses into the first one."""
     actions: list[CoordinatorAction] = []
     results: list[Any] | None = None
     for coordinator, request in parts:
@@ -196,13 +215,13 @@ def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int
                 actions.append(action)
             elif results is None:
                 actions.append(action)
-                results = _results(action.response)
+                results = _group_results(action.response)
             else:
-                results.extend(_results(action.response))
+                results.extend(_group_results(action.response))
     return actions
 
 
-def _results(response: Any) -> list[Any]:
+def _group_results(response: Any) -> list[Any]:
     """Return the results of a response: a list with one element for each group."""
     results: list[Any] = response.results if isinstance(response, DeleteGroupsResponse) else response.groups
     return results
