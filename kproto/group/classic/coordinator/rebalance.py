@@ -44,7 +44,10 @@ from .state import (
 
 
 def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -> None:
-    """Start a rebalance (R50, R139, R141). `reason` is a sentence for logs and observers."""
+    """Start a rebalance (R50, R139, R141). `reason` is a sentence for logs and observers.
+
+    The join phase completes within this call if all members have joined already.
+    """
     for member in group.members.values():
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             member.assignment = b""
@@ -53,14 +56,14 @@ def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -
             context.restart_session(group, member)
     group.unsynced.clear()
     group.sync_deadline = NEVER
-    timeout = group.max_rebalance_timeout()
+    join_timeout_ms = group.max_rebalance_timeout()
     group.new_member_added = False
     group.initial_delay_left = None
     if group.state is ClassicGroupState.EMPTY:
-        delay = context.coordinator.settings.group_initial_rebalance_delay_ms
-        group.initial_delay_left = max(timeout - delay, 0)
-        timeout = delay
-    group.join_deadline = context.wake_at(group, context.now + timeout)
+        initial_delay_ms = context.coordinator.settings.group_initial_rebalance_delay_ms
+        group.initial_delay_left = max(join_timeout_ms - initial_delay_ms, 0)
+        join_timeout_ms = initial_delay_ms
+    group.join_deadline = context.wake_at(group, context.now + join_timeout_ms)
     group.rebalance_reasons = [reason]
     move(context, group, ClassicGroupState.PREPARING_REBALANCE)
     context.actions.append(RebalanceStarted(group.group_id, group.generation, reason))
@@ -83,17 +86,22 @@ def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None
     remaining_ms = group.initial_delay_left
     if remaining_ms and group.new_member_added:
         group.new_member_added = False
-        delay = context.coordinator.settings.group_initial_rebalance_delay_ms
-        group.initial_delay_left = max(remaining_ms - delay, 0)
-        group.join_deadline = context.wake_at(group, context.now + min(delay, remaining_ms))
+        extension_ms = min(context.coordinator.settings.group_initial_rebalance_delay_ms, remaining_ms)
+        group.initial_delay_left = remaining_ms - extension_ms
+        group.join_deadline = context.wake_at(group, context.now + extension_ms)
     else:
         _complete_join(context, group)
 
 
 def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
-    """Remove absent dynamic members, and start the next generation (R52, R53, R54, R140, R167)."""
+    """Remove absent dynamic members, and start the next generation (R52, R53, R54, R140, R167).
+
+    A group without remaining members becomes Empty. If all remaining members are absent static members, the
+    join phase continues.
+    """
     waited_ms = group.max_rebalance_timeout()
-    for member in [member for member in group.members.values() if member.join is None]:
+    absent_members = [member for member in group.members.values() if member.join is None]
+    for member in absent_members:
         if member.group_instance_id is None:
             group.remove(member.member_id)
             reason = f"{member.label} did not rejoin within {waited_ms} ms"
@@ -131,13 +139,13 @@ def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     move(context, group, ClassicGroupState.COMPLETING_REBALANCE)
     reasons = tuple(dict.fromkeys(group.rebalance_reasons))
     context.actions.append(GenerationStarted(group.group_id, group.generation, reasons))
-    for_leader = leader_member_list(group)
+    leader_members = leader_member_list(group)
     for member_id, member in group.members.items():
         member.new = False
         context.restart_session(group, member)
         group.unsynced[member_id] = None
         if (call := group.release_join(member)) is not None:
-            members = for_leader if member_id == group.leader else []
+            members = leader_members if member_id == group.leader else []
             send_join_response(context, group, member, call, leader=group.leader, members=members)
     group.sync_deadline = context.wake_at(group, context.now + group.max_rebalance_timeout())
 

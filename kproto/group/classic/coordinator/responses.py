@@ -108,7 +108,9 @@ def wire_protocol_name(name: str | None, version: int) -> str | None:
 
     Below v7 the name is not nullable, and an empty string means that the group has no protocol.
     """
-    return name or None if version >= _NULLABLE_PROTOCOL_VERSION else name or ""
+    if version >= _NULLABLE_PROTOCOL_VERSION:
+        return name or None
+    return name or ""
 
 
 # Results of partitions.
@@ -120,31 +122,34 @@ def group_by_topic(
     """Return the results of a request about partitions, grouped by topic.
 
     `topics` are the topics of the request. `codes` has one error code for each partition of the request, in
-    order. `existing` contains the indexes (in `codes`) of the partitions that exist.
+    order. `existing` contains the indexes (in `codes`) of the partitions that exist. The module's docstring
+    describes the order of the results.
     """
-    first_positions: dict[tuple[str, UUID], int] = {}
-    missing: dict[int, list[tuple[int, int]]] = {}
-    complete: list[TopicResult] = []
+    existing_results: list[TopicResult] = []
+    # One entry for each topic, under the first position that needs one. At first, it contains only the
+    # partitions that do not exist.
+    merged: dict[int, list[tuple[int, int]]] = {}
+    merged_positions: dict[tuple[str, UUID], int] = {}
     index = 0
 
-    def entry(position: int) -> list[tuple[int, int]]:
+    def merged_entry(position: int) -> list[tuple[int, int]]:
         topic = topics[position]
         key = (topic.name, getattr(topic, "topic_id", ZERO_UUID))
-        return missing.setdefault(first_positions.setdefault(key, position), [])
+        return merged.setdefault(merged_positions.setdefault(key, position), [])
 
     for position, topic in enumerate(topics):
         results: list[tuple[int, int]] = []
         for partition in topic.partitions:
             result = (partition.partition_index, codes[index])
-            (results if index in existing else entry(position)).append(result)
+            (results if index in existing else merged_entry(position)).append(result)
             index += 1
         if results:
-            complete.append((position, results))
-    if not missing:
-        return complete
-    for position, results in complete:
-        entry(position).extend(results)
-    return list(missing.items())
+            existing_results.append((position, results))
+    if not merged:
+        return existing_results
+    for position, results in existing_results:
+        merged_entry(position).extend(results)
+    return list(merged.items())
 
 
 def with_one_code(topics: Sequence[Any], code: int) -> list[TopicResult]:

@@ -97,17 +97,18 @@ class ClassicCoordinator(CoordinatorState):
         group = self.groups.get(group_id)
         if group is None:
             return []
-        sent: list[SendResponse] = []
-        context = GroupContext(self, ready_at)
+        actions: list[SendResponse] = []
+        # The sessions restart at this context's time.
+        context = GroupContext(self, now=ready_at)
         for member in group.members.values():
-            calls: list[RequestReceived[Any] | None] = [group.release_join(member), member.sync]
+            delayed_calls: list[RequestReceived[Any] | None] = [group.release_join(member), member.sync]
             member.sync = None
-            for call in calls:
+            for call in delayed_calls:
                 if call is not None:
-                    error = self.error_response(call.request, ErrorCode.NOT_COORDINATOR, call.version)
-                    sent.append(SendResponse(call.token, error))
+                    response = self.error_response(call.request, ErrorCode.NOT_COORDINATOR, call.version)
+                    actions.append(SendResponse(call.token, response))
             context.restart_session(group, member)
-        return sent
+        return actions
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
         """Return a response that only reports this error (R4).

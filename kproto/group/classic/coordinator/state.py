@@ -131,8 +131,10 @@ class ClassicGroupMember:
     # Whether the member's first generation has not begun yet. A new member has the session timeout
     # NEW_MEMBER_JOIN_TIMEOUT_MS, even while its JoinGroup is delayed (R134).
     new: bool = True
+    # The delayed JoinGroup or SyncGroup.
     join: RequestReceived[JoinGroupRequest] | None = None
     sync: RequestReceived[SyncGroupRequest] | None = None
+    # The time at which the session expires.
     deadline: int = NEVER
 
     @property
@@ -159,7 +161,7 @@ class ClassicGroupMember:
         return sum(len(metadata) for _, metadata in self.protocols)
 
     def protocol_names(self) -> dict[str, None]:
-        """Return the names of the member's protocols in its order of preference, without duplicates.
+        """Return the names of the member's protocols as keys, in its order of preference.
 
         A name that is listed twice is counted once (R165). Kafka counts it twice, so the vote throws an
         exception, and JoinGroup is never answered.
@@ -213,6 +215,7 @@ class ClassicGroup:
     new_member_added: bool = False
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
+    # A lower bound of all deadlines of the group and its members.
     wake: int = NEVER
     # The reasons of the last rebalance: first the event that started it, then each member that joined or left
     # during the join phase.
@@ -309,12 +312,15 @@ class ClassicGroup:
 
         At least one of `names` must be supported by all members. A member that rejoins is counted with the
         protocols of its earlier JoinGroup.
+
+        If the group has no members, every protocol type and every name suffices, but neither may be missing.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
-            return bool(protocol_type) and any(True for _ in names)
-        count = len(self.members)
+            has_protocols = any(True for _ in names)
+            return bool(protocol_type) and has_protocols
+        member_count = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self.supported_protocols.get(name, 0) == count for name in names
+            self.supported_protocols.get(name, 0) == member_count for name in names
         )
 
     def select_protocol(self) -> str:
@@ -322,15 +328,21 @@ class ClassicGroup:
 
         Each member votes for the first of its protocols that all members support. The leader's order of
         preference decides a tie; in Kafka, the order of a hash map does.
+
+        The group must have members, and at least one protocol that all of them support.
         """
-        count = len(self.members)
-        candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}
+        member_count = len(self.members)
+        candidates = {
+            name for name, supporters in self.supported_protocols.items() if supporters == member_count
+        }
         votes = dict.fromkeys(candidates, 0)
         for member in self.members.values():
-            votes[next(name for name in member.protocol_names() if name in candidates)] += 1
+            preferred_name = next(name for name in member.protocol_names() if name in candidates)
+            votes[preferred_name] += 1
         assert self.leader is not None
         leader_names = self.members[self.leader].protocol_names()
-        return max((name for name in leader_names if name in votes), key=votes.__getitem__)
+        # Of several names with the most votes, max returns the first.
+        return max((name for name in leader_names if name in candidates), key=votes.__getitem__)
 
     def earliest_deadline(self) -> int:
         """Search all members and return the group's earliest deadline.
@@ -345,6 +357,7 @@ class ClassicGroup:
         )
 
     def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
+        """Add the member's protocols to the counts of the group, or subtract them if `change` is -1."""
         self.metadata_size += change * member.metadata_size()
         for name in member.protocol_names():
             count = self.supported_protocols.get(name, 0) + change
@@ -373,7 +386,7 @@ class CoordinatorState:
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> ClassicGroup:
-        """Return the group, or a new Dead group if it does not exist."""
+        """Return the group, or a new Dead group, which is not stored, if it does not exist."""
         return self.groups.get(group_id) or ClassicGroup(group_id)
 
 
@@ -450,13 +463,15 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
 
     Leaving Dead creates the group; entering Dead deletes it.
     """
-    before = group.state
+    previous_state = group.state
     machine.move(group, state, EDGES)
     group.state_since = context.now
-    if before is ClassicGroupState.DEAD:
+    if previous_state is ClassicGroupState.DEAD:
         context.coordinator.groups[group.group_id] = group
     elif state is ClassicGroupState.DEAD:
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        group.written = True  # Kafka writes a group to its log when it becomes Empty or Stable (R176).
+        # Kafka writes a group to its log when a rebalance makes it Empty or Stable, but not when the group is
+        # created (R176).
+        group.written = True
