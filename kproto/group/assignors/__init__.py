@@ -49,11 +49,13 @@ def _no_user_data(previous: Sequence[TopicPartition] | None, generation: int) ->
     return None
 
 
-def _previous_assignment(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
+def _assignment_user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
+    """Return the previous assignment and its generation, or None before the first assignment."""
     return None if previous is None else sticky_user_data(previous, generation)
 
 
-def _previous_generation(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
+def _generation_user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
+    """Return only the generation: the subscription itself contains the owned partitions."""
     return cooperative_user_data(generation)
 
 
@@ -100,14 +102,14 @@ ASSIGNORS: dict[str, Assignor] = {
         Assignor(
             "sticky",
             sticky.assign,
-            _previous_assignment,
+            _assignment_user_data,
             read_ownership=sticky.read_ownership,
             java_class="StickyAssignor",
         ),
         Assignor(
             "cooperative-sticky",
             cooperative_sticky.assign,
-            _previous_generation,
+            _generation_user_data,
             cooperative=True,
             read_ownership=cooperative_sticky.read_ownership,
             java_class="CooperativeStickyAssignor",

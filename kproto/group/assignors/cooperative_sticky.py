@@ -36,20 +36,21 @@ def assign(
     describes `one_by_one`.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)
-    holders: dict[TopicPartition, str] = {}
+    # The member that reports each partition as owned. A partition that several members report is contested.
+    reporting_members: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():
         for partition in subscription.owned:
-            if holders.setdefault(partition, member_id) != member_id:
+            if reporting_members.setdefault(partition, member_id) != member_id:
                 contested.add(partition)
 
     def may_own(member_id: str, partition: TopicPartition) -> bool:
-        is_free = holders.get(partition, member_id) == member_id and partition not in contested
+        is_free = reporting_members.get(partition, member_id) == member_id and partition not in contested
         return is_free or owners.get(partition) == member_id
 
     return {
-        member_id: [partition for partition in partitions if may_own(member_id, partition)]
-        for member_id, partitions in assigned.items()
+        member_id: [partition for partition in new_partitions if may_own(member_id, partition)]
+        for member_id, new_partitions in assigned.items()
     }
 
 

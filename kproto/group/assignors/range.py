@@ -32,7 +32,8 @@ class _Topic:
         # constant time.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
-        # Each subscriber gets `base` partitions, and `extra` subscribers get one more.
+        # Each subscriber gets `base` partitions, and `extra` subscribers get one more. `extra` decreases when
+        # a subscriber gets its additional partition.
         self.base, self.extra = divmod(count, len(members))
         self.rack_of = racks.members
         self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []
@@ -49,7 +50,10 @@ class _Topic:
         return rack is None or rack in self.racks[partition]
 
     def assign(self, member_id: str, partitions: Iterable[int], assigned: Assigned) -> None:
-        """Add these partitions to the member's assignment."""
+        """Remove these partitions from the unassigned ones, and add them to the member's list in `assigned`.
+
+        There are at most as many partitions as `remaining` returns.
+        """
         for partition in partitions:
             del self.unassigned[partition]
             self.assigned_counts[member_id] = self.assigned_counts.get(member_id, 0) + 1
@@ -101,7 +105,8 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
     """Assign partitions to members whose rack has a replica of the partition.
 
-    Topics with the same subscribers and the same number of partitions are assigned together.
+    Topics with the same subscribers and the same number of partitions are assigned together. Some member must
+    have a rack, so that each topic has the racks of its partitions.
     """
     groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
@@ -114,7 +119,11 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 
 
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
-    """For each index i, assign partition i of all topics to one member whose rack has replicas of them."""
+    """For each index i, assign partition i of all topics to one member whose rack has replicas of them.
+
+    If there is no such member, the partitions stay unassigned.
+    """
+    # The members that may still get partitions. The dict serves as an ordered set.
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:

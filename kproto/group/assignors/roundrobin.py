@@ -22,13 +22,13 @@ def assign(
     The docstring of the package describes the arguments. The partitions of each member are sorted.
     """
     assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-    order = sort_members(members)
-    subscribed = [frozenset(members[member_id].topics) for member_id in order]
-    position = 0
-    for topic in sorted(frozenset[str]().union(*subscribed)):
+    member_ids = sort_members(members)
+    topics_of_members = [frozenset(members[member_id].topics) for member_id in member_ids]
+    turn = 0  # The index of the next member that gets a partition.
+    for topic in sorted(frozenset[str]().union(*topics_of_members)):
         for partition in range(partitions.get(topic, 0)):
-            while topic not in subscribed[position]:
-                position = (position + 1) % len(order)
-            assigned[order[position]].append(TopicPartition(topic, partition))
-            position = (position + 1) % len(order)
+            while topic not in topics_of_members[turn]:
+                turn = (turn + 1) % len(member_ids)
+            assigned[member_ids[turn]].append(TopicPartition(topic, partition))
+            turn = (turn + 1) % len(member_ids)
     return assigned

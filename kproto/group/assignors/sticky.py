@@ -91,19 +91,19 @@ def assign_sticky(
             topics = members[member_id].topics
             topic_set = frozenset(topics)
         topics_by_member[member_id] = topic_set
-    claims = _Owners(partitions, members, topics_by_member, claim)
+    reported = _ReportedOwners(partitions, members, topics_by_member, claim)
     assigned: Assigned = {member_id: [] for member_id in members}
     subscribed = {member_id: topics for member_id, topics in topics_by_member.items() if topics}
     if subscribed:
-        near = _RackDistance(partitions, members, subscribed, racks)
+        distance = _RackDistance(partitions, members, subscribed, racks)
         if len(set(subscribed.values())) == 1 and not one_by_one:
-            assigned.update(_QuotaAssignment(partitions, subscribed, claims, near).build())
+            assigned.update(_QuotaAssignment(partitions, subscribed, reported, distance).build())
         else:
-            assigned.update(_GreedyAssignment(partitions, subscribed, claims, near).build())
-    return StickyAssignment(assigned, claims.owners)
+            assigned.update(_GreedyAssignment(partitions, subscribed, reported, distance).build())
+    return StickyAssignment(assigned, reported.owners)
 
 
-class _Owners:
+class _ReportedOwners:
     """The owners of the partitions before the assignment, according to the members' reports (R194)."""
 
     def __init__(
@@ -117,39 +117,39 @@ class _Owners:
         # Maps a partition to its owner in an older generation. If the partition has to move, it preferably
         # returns to this owner.
         self.previous: dict[TopicPartition, str] = {}
-        generations: dict[TopicPartition, int] = {}
-        contested: set[TopicPartition] = set()
-        reported: dict[str, tuple[list[TopicPartition], int]] = {}
+        # Maps a member id to its reported partitions that count, and to their generation or -1.
+        reports: dict[str, tuple[list[TopicPartition], int]] = {}
         for member_id, topics in topics_by_member.items():
             owned, generation = claim(members[member_id])
-            known = [
+            valid = [
                 partition
                 for partition in owned
                 if partition[0] in topics and 0 <= partition[1] < partitions.get(partition[0], 0)
             ]
-            reported[member_id] = (known, -1 if generation is None else generation)
-        newest = max((generation for _, generation in reported.values()), default=-1)
-        earlier: dict[TopicPartition, int] = {}
-        for member_id, (known, generation) in reported.items():
-            for partition in dict.fromkeys(known):
-                previous_generation = generations.get(partition)
-                if previous_generation is None or generation > previous_generation:
-                    self.owners[partition], generations[partition] = member_id, generation
-                    if previous_generation is not None:
-                        contested.discard(partition)
-                elif generation == previous_generation:
+            reports[member_id] = (valid, -1 if generation is None else generation)
+        newest_generation = max((generation for _, generation in reports.values()), default=-1)
+        owner_generations: dict[TopicPartition, int] = {}
+        previous_generations: dict[TopicPartition, int] = {}
+        contested: set[TopicPartition] = set()  # Two members report it in its newest generation.
+        for member_id, (valid, generation) in reports.items():
+            for partition in dict.fromkeys(valid):
+                owner_generation = owner_generations.get(partition)
+                if owner_generation is None or generation > owner_generation:
+                    self.owners[partition], owner_generations[partition] = member_id, generation
+                    contested.discard(partition)
+                elif generation == owner_generation:
                     contested.add(partition)
-                if generation < newest and generation > earlier.get(partition, -2):
-                    self.previous[partition], earlier[partition] = member_id, generation
+                if previous_generations.get(partition, -2) < generation < newest_generation:
+                    self.previous[partition], previous_generations[partition] = member_id, generation
         for partition in contested:
             del self.owners[partition]
 
     def owned_by_member(self, members: Iterable[str]) -> dict[str, list[TopicPartition]]:
         """Return the partitions that each member owns according to the members' reports."""
-        held: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+        owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         for partition, member_id in self.owners.items():
-            held[member_id].append(partition)
-        return held
+            owned[member_id].append(partition)
+        return owned
 
 
 class _RackDistance:
@@ -187,24 +187,25 @@ class _RackDistance:
         rack = self.rack_of.get(member_id) if self.matter else None
         return rack is None or rack in self.replicas[partition]
 
-    def is_same(self, member_id: str, partition: TopicPartition) -> bool:
+    def is_in_same_rack(self, member_id: str, partition: TopicPartition) -> bool:
         """Return whether the member has a rack and a replica of the partition is in this rack."""
         rack = self.rack_of.get(member_id)
         return rack is not None and rack in self.replicas[partition]
 
-    def distance_gain(self, partition: TopicPartition, source: str, to: str) -> int:
-        """Return -1 if the partition is nearer to `to` than to `source`, 1 if it is farther, else 0."""
-        return self.is_same(source, partition) - self.is_same(to, partition)
+    def distance_gain(self, partition: TopicPartition, source: str, target: str) -> int:
+        """Return 1 if the partition is farther from `target` than from `source`, -1 if nearer, else 0."""
+        return self.is_in_same_rack(source, partition) - self.is_in_same_rack(target, partition)
 
-    def members_near(self) -> Callable[[TopicPartition], int]:
+    def near_members_key(self) -> Callable[[TopicPartition], int]:
         """Return a sort key: the number of members in the racks of a partition's replicas."""
-        count: dict[str, int] = {}
+        member_counts: dict[str, int] = {}
         for rack in self.rack_of.values():
-            count[rack] = count.get(rack, 0) + 1
-        return lambda partition: sum(count.get(rack, 0) for rack in self.replicas[partition])
+            member_counts[rack] = member_counts.get(rack, 0) + 1
+        return lambda partition: sum(member_counts.get(rack, 0) for rack in self.replicas[partition])
 
 
 def _by_index(partition: TopicPartition) -> tuple[int, str]:
+    """Return a sort key: the index of the partition, then its topic."""
     return partition[1], partition[0]
 
 
@@ -215,17 +216,19 @@ class _QuotaAssignment:
         self,
         partitions: Mapping[str, int],
         topics_by_member: Mapping[str, frozenset[str]],
-        claims: _Owners,
+        reported: _ReportedOwners,
         racks: _RackDistance,
     ) -> None:
         topics = sorted(next(iter(topics_by_member.values())))
-        self.all = [TopicPartition(t, index) for t in topics for index in range(partitions.get(t, 0))]
-        # `extra` is the number of members that may have one partition more than the quota.
-        self.quota, self.extra = divmod(len(self.all), len(topics_by_member))
-        self.largest = self.quota + (self.extra > 0)
+        self.all_partitions = [
+            TopicPartition(t, index) for t in topics for index in range(partitions.get(t, 0))
+        ]
+        # `extra` is the number of members that may still get one partition more than the quota.
+        self.quota, self.extra = divmod(len(self.all_partitions), len(topics_by_member))
+        self.max_load = self.quota + (self.extra > 0)
         self.racks = racks
         self.assigned: Assigned = {member_id: [] for member_id in topics_by_member}
-        self.held = claims.owned_by_member(topics_by_member)
+        self.owned = reported.owned_by_member(topics_by_member)
         self.below_quota: list[str] = []
         # Members that have reached the quota, and may get one more partition.
         self.at_quota: list[str] = []
@@ -235,33 +238,38 @@ class _QuotaAssignment:
         self._keep_owned()
         assigned = {partition for partitions in self.assigned.values() for partition in partitions}
         unassigned = (
-            [partition for partition in self.all if partition not in assigned] if assigned else self.all
+            [partition for partition in self.all_partitions if partition not in assigned]
+            if assigned
+            else self.all_partitions
         )
         if self.racks.matter:
-            unassigned = self._assign_near(sorted(unassigned, key=self.racks.members_near()))
+            unassigned = self._assign_near(sorted(unassigned, key=self.racks.near_members_key()))
         self._assign_in_turn(unassigned)
         return self.assigned
 
     def _keep_owned(self) -> None:
         """Let each member keep owned partitions up to the quota; `extra` members may keep one more."""
-        for member_id, held in self.held.items():
+        for member_id, owned in self.owned.items():
             if self.racks.matter:
-                held = [partition for partition in held if self.racks.is_near(member_id, partition)]
-            if len(held) < self.quota:
-                self.assigned[member_id] = sorted(held, key=_by_index)
+                owned = [partition for partition in owned if self.racks.is_near(member_id, partition)]
+            if len(owned) < self.quota:
+                self.assigned[member_id] = sorted(owned, key=_by_index)
                 self.below_quota.append(member_id)
-            elif len(held) >= self.largest and self.extra:
-                self.assigned[member_id] = sorted(held, key=_by_index)[: self.largest]
+            elif len(owned) >= self.max_load and self.extra:
+                self.assigned[member_id] = sorted(owned, key=_by_index)[: self.max_load]
                 self.extra -= 1
             else:
-                self.assigned[member_id] = sorted(held, key=_by_index)[: self.quota]
+                self.assigned[member_id] = sorted(owned, key=_by_index)[: self.quota]
                 self.at_quota.append(member_id)
         if not self.extra:
             self.at_quota = []
 
     def _assign_near(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
-        """Assign partitions to members whose rack has a replica; return the remaining partitions."""
-        start = 0
+        """Assign partitions to members whose rack has a replica; return the remaining partitions.
+
+        Members below the quota get partitions in turn, before members at the quota get one more each.
+        """
+        start = 0  # The index in `below_quota` of the member whose turn it is.
         remaining: list[TopicPartition] = []
         for partition in unassigned:
             index = self._next_near(partition, self.below_quota, start)
@@ -293,7 +301,7 @@ class _QuotaAssignment:
         """
         for step in range(len(members)):
             index = (start + step) % len(members)
-            if self.racks.is_same(members[index], partition):
+            if self.racks.is_in_same_rack(members[index], partition):
                 return index
         return None
 
@@ -324,61 +332,62 @@ class _GreedyAssignment:
         self,
         partitions: Mapping[str, int],
         topics_by_member: Mapping[str, frozenset[str]],
-        claims: _Owners,
+        reported: _ReportedOwners,
         racks: _RackDistance,
     ) -> None:
         self.topics_by_member = topics_by_member
         self.racks = racks
-        self.claims = claims
+        self.reported = reported
         self.subscribers: dict[str, list[str]] = {}
         for member_id, topics in topics_by_member.items():
             for topic in topics:
                 if partitions.get(topic, 0):
                     self.subscribers.setdefault(topic, []).append(member_id)
         topics_in_order = sorted(self.subscribers, key=lambda topic: (len(self.subscribers[topic]), topic))
-        self.all = [TopicPartition(t, index) for t in topics_in_order for index in range(partitions[t])]
+        self.all_partitions = [
+            TopicPartition(t, index) for t in topics_in_order for index in range(partitions[t])
+        ]
         self.owners: dict[TopicPartition, str] = {}
         self.load = dict.fromkeys(topics_by_member, 0)
-        self.order: list[tuple[int, str]] = []
-        # The number of moves so far.
-        self.moved = 0
-        # Maps a topic to the least load among its subscribers, and to the value of `moved` when this load was
-        # computed.
+        self.by_load: list[tuple[int, str]] = []  # The load and id of each member, sorted.
+        self.move_count = 0
+        # Maps a topic to the least load among its subscribers, and to `move_count` when it was computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
+        # Maps a moved partition to its owner before its first move.
         self.moved_from: dict[TopicPartition, str] = {}
+        # Maps (topic, owner before the first move, current owner) to the moved partitions, sorted.
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
 
     def build(self) -> Assigned:
-        """Return the assignment."""
+        """Return the assignment. Moves that do not improve an earlier assignment are undone."""
         has_far_owner = False
-        for partition, member_id in self.claims.owners.items():
+        for partition, member_id in self.reported.owners.items():
             if self.racks.is_near(member_id, partition):
                 self.owners[partition] = member_id
                 self.load[member_id] += 1
             else:
                 has_far_owner = True
         is_first_assignment = not any(self.load.values())
-        self.order = sorted((load, member_id) for member_id, load in self.load.items())
-        unowned = [partition for partition in self.all if partition not in self.owners]
+        self.by_load = sorted((load, member_id) for member_id, load in self.load.items())
+        unowned = [partition for partition in self.all_partitions if partition not in self.owners]
         self._assign_unowned(unowned)
-        owners_before = dict(self.owners)
-        score = _imbalance(self.load.values())
+        owners_before, imbalance_before = dict(self.owners), _imbalance(self.load.values())
         if not has_far_owner:
             self._balance(unowned)
-        changed = self._balance(self.all)
-        if changed and not is_first_assignment and _imbalance(self.load.values()) >= score:
+        has_moved = self._balance(self.all_partitions)
+        if has_moved and not is_first_assignment and _imbalance(self.load.values()) >= imbalance_before:
             self.owners = owners_before
         assigned: Assigned = {member_id: [] for member_id in self.topics_by_member}
-        for partition in self.all:
+        for partition in self.all_partitions:
             assigned[self.owners[partition]].append(partition)
         return assigned
 
     def _least_loaded(self, topic: str) -> str:
         """Return the topic's least loaded subscriber; among equals, the one with the smallest member id."""
         subscribers = self.subscribers[topic]
-        if len(subscribers) ** 2 < len(self.order):
+        if len(subscribers) ** 2 < len(self.by_load):
             return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
-        return next(member_id for _, member_id in self.order if topic in self.topics_by_member[member_id])
+        return next(member_id for _, member_id in self.by_load if topic in self.topics_by_member[member_id])
 
     def _assign_unowned(self, unowned: list[TopicPartition]) -> None:
         """Assign each partition to the least loaded subscriber.
@@ -391,7 +400,7 @@ class _GreedyAssignment:
             for partition in unowned:
                 near_subscribers = (
                     member_id
-                    for _, member_id in self.order
+                    for _, member_id in self.by_load
                     if partition.topic in self.topics_by_member[member_id]
                     and self.racks.is_near(member_id, partition)
                 )
@@ -415,26 +424,26 @@ class _GreedyAssignment:
 
         The loop ends after a pass over all partitions that moves none of them.
         """
-        changed = False
+        has_moved = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]
         while True:
-            modified = False
+            has_moved_in_pass = False
             for partition in movable:
                 load = self.load[self.owners[partition]]
-                if load <= self.order[0][0] + 1 or load <= self._least_load_bound(partition.topic) + 1:
+                if load <= self.by_load[0][0] + 1 or load <= self._least_load_bound(partition.topic) + 1:
                     continue
-                previous = self.claims.previous.get(partition)
+                previous = self.reported.previous.get(partition)
                 if previous is not None and load > self.load[previous] + 1:
-                    to = previous
+                    target = previous
                 else:
-                    to = self._least_loaded(partition.topic)
-                    self.least_loads[partition.topic] = self.load[to], self.moved
-                    if load <= self.load[to] + 1:
+                    target = self._least_loaded(partition.topic)
+                    self.least_loads[partition.topic] = self.load[target], self.move_count
+                    if load <= self.load[target] + 1:
                         continue
-                self._move(partition, to)
-                changed = modified = True
-            if not modified:
-                return changed
+                self._move(partition, target)
+                has_moved = has_moved_in_pass = True
+            if not has_moved_in_pass:
+                return has_moved
 
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound on the number of partitions of the topic's least loaded subscriber.
@@ -443,37 +452,37 @@ class _GreedyAssignment:
         minus the number of moves since then. `_balance` searches for a new owner only if the owner has at
         least two partitions more than the bound.
         """
-        least, moves = self.least_loads.get(topic, (0, 0))
-        return least - (self.moved - moves)
+        least, move_count = self.least_loads.get(topic, (0, 0))
+        return least - (self.move_count - move_count)
 
-    def _move(self, partition: TopicPartition, to: str) -> None:
-        """Move a partition to the member `to`.
+    def _move(self, partition: TopicPartition, target: str) -> None:
+        """Move a partition to the member `target`.
 
-        If another partition of the topic was moved in the opposite direction, from `to` to this partition's
-        original owner, the other partition is moved back instead, provided that this improves the balance.
+        If another partition of the topic was moved in the opposite direction, from `target` to this
+        partition's original owner, it is moved back instead, provided that this improves the balance.
         """
         source = self.moved_from.get(partition, self.owners[partition])
-        moved_back = self.moves.get((partition.topic, to, source))
-        if moved_back and self.load[source] > self.load[to] + 1:
-            # Moving any partition of `moved_back` improves the balance. Prefer one that `to` owned and
-            # `source` did not, then one with a replica in the rack of `to` but not of `source`.
+        opposite_moves = self.moves.get((partition.topic, target, source))
+        if opposite_moves and self.load[source] > self.load[target] + 1:
+            # Moving any of these partitions back improves the balance. Prefer one that `target` owned and
+            # `source` did not, then one with a replica in the rack of `target` but not of `source`.
             partition = min(
-                moved_back,
+                opposite_moves,
                 key=lambda candidate: (
-                    self._owned(source, candidate) - self._owned(to, candidate),
-                    self.racks.distance_gain(candidate, source, to) if self.racks.matter else 0,
+                    self._has_owned(source, candidate) - self._has_owned(target, candidate),
+                    self.racks.distance_gain(candidate, source, target) if self.racks.matter else 0,
                 ),
             )
         origin = self._forget_move(partition)
-        self.moved += 1
-        if origin != to:
+        self.move_count += 1
+        if origin != target:
             self.moved_from[partition] = origin
-            insort(self.moves.setdefault((partition.topic, origin, to), []), partition)
-        self._assign(partition, to)
+            insort(self.moves.setdefault((partition.topic, origin, target), []), partition)
+        self._assign(partition, target)
 
-    def _owned(self, member_id: str, partition: TopicPartition) -> bool:
+    def _has_owned(self, member_id: str, partition: TopicPartition) -> bool:
         """Return whether the member owned the partition before this assignment, according to the reports."""
-        return self.claims.owners.get(partition) == member_id
+        return self.reported.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
         """Forget that the partition was moved; return its owner before its first move."""
@@ -486,24 +495,24 @@ class _GreedyAssignment:
 
     def _assign(self, partition: TopicPartition, member_id: str) -> None:
         """Assign the partition to the member; update the loads of this member and the previous owner."""
-        earlier = self.owners.get(partition)
-        if earlier is not None:
-            self._change_load(earlier, -1)
+        earlier_owner = self.owners.get(partition)
+        if earlier_owner is not None:
+            self._change_load(earlier_owner, -1)
         self.owners[partition] = member_id
         self._change_load(member_id, 1)
 
     def _change_load(self, member_id: str, change: int) -> None:
         """Add `change` to the member's number of partitions."""
         load = self.load[member_id]
-        del self.order[bisect_left(self.order, (load, member_id))]
+        del self.by_load[bisect_left(self.by_load, (load, member_id))]
         self.load[member_id] = load + change
-        insort(self.order, (load + change, member_id))
+        insort(self.by_load, (load + change, member_id))
 
 
 def _imbalance(loads: Iterable[int]) -> int:
     """Return the sum of the differences between the loads of all pairs of members."""
-    total = below = 0
-    for place, load in enumerate(sorted(loads)):
-        total += load * place - below
-        below += load
+    total = sum_of_smaller = 0
+    for rank, load in enumerate(sorted(loads)):
+        total += load * rank - sum_of_smaller
+        sum_of_smaller += load
     return total

@@ -38,25 +38,27 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
     Topics with equal subscribers share one tuple.
     """
     # Maps the topics of a subscription to the members that subscribe to exactly these topics. The members are
-    # given by their indexes in `order`.
+    # given by their positions in `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):
         positions_by_topics.setdefault(members[member_id].topics, []).append(position)
+    # Members with equal subscriptions are a group. Maps a topic to the indexes of the groups that subscribe
+    # to it.
     groups = list(positions_by_topics.values())
     groups_by_topic: dict[str, list[int]] = {}
-    for number, topics in enumerate(positions_by_topics):
+    for group, topics in enumerate(positions_by_topics):
         for topic in dict.fromkeys(topics):
-            groups_by_topic.setdefault(topic, []).append(number)
-    merged: dict[tuple[int, ...], tuple[str, ...]] = {}
-    member_ids: dict[str, tuple[str, ...]] = {}
+            groups_by_topic.setdefault(topic, []).append(group)
+    members_by_groups: dict[tuple[int, ...], tuple[str, ...]] = {}
+    members_by_topic: dict[str, tuple[str, ...]] = {}
     for topic in sorted(groups_by_topic):
-        numbers = tuple(groups_by_topic[topic])
-        if numbers not in merged:
-            positions = sorted(position for number in numbers for position in groups[number])
-            merged[numbers] = tuple(order[position] for position in positions)
-        member_ids[topic] = merged[numbers]
-    return member_ids
+        topic_groups = tuple(groups_by_topic[topic])
+        if topic_groups not in members_by_groups:
+            positions = sorted(position for group in topic_groups for position in groups[group])
+            members_by_groups[topic_groups] = tuple(order[position] for position in positions)
+        members_by_topic[topic] = members_by_groups[topic_groups]
+    return members_by_topic
 
 
 def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozenset[str]]) -> bool:
@@ -71,5 +73,5 @@ def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozense
 
 def partition_racks(topic: str, count: int, racks: Racks) -> list[frozenset[str]]:
     """Return the racks of each partition's replicas, with an empty set where the racks are unknown."""
-    known = racks.get(topic, ())
-    return [known[index] if index < len(known) else frozenset() for index in range(count)]
+    known_racks = racks.get(topic, ())
+    return [known_racks[index] if index < len(known_racks) else frozenset() for index in range(count)]
