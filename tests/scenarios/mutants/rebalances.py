@@ -13,11 +13,12 @@ from kproto.models.java import offset_commits
 from tests.scenarios.mutants.document_2 import ALL_REVOKED
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_replace, _answer_heartbeat = joins._replace, membership._answer_heartbeat
+_replace_incarnation = joins._replace_incarnation
+_answer_heartbeat = membership._answer_heartbeat
 
 
 def _replace_and_rebalance(context: Any, group: Any, call: Any) -> Any:
-    member = _replace(context, group, call)
+    member = _replace_incarnation(context, group, call)
     prepare_rebalance(context, group, "a static member returned")
     return member
 
@@ -32,7 +33,10 @@ def _restart_twice_the_session(context: GroupContext, group: Any, member: Any) -
 
 MUTANTS: Table = {
     "S4-1": Mutant(
-        "a static member that returns causes a rebalance", joins, "_replace", _replace_and_rebalance
+        "a static member that returns causes a rebalance",
+        joins,
+        "_replace_incarnation",
+        _replace_and_rebalance,
     ),
     "S4-2": Mutant("sessions last for an hour", GroupContext, "restart_session", nothing),
     "S4-3": Mutant("all processes have one member id", joins, "_new_member_id", lambda call: "member"),

@@ -53,8 +53,8 @@ class OffsetDeletion:
         """Send the response with the results of all partitions."""
         topics = self.call.request.topics
         keys = [(topic.name, partition.partition_index) for topic in topics for partition in topic.partitions]
-        positions = {position for position, key in enumerate(keys) if key in self.existing}
-        results = group_by_topic(topics, [self.codes[key] for key in keys], positions)
+        existing_indexes = {index for index, key in enumerate(keys) if key in self.existing}
+        results = group_by_topic(topics, [self.codes[key] for key in keys], existing_indexes)
         context.reply(
             self.call,
             OffsetDeleteResponse(
@@ -62,13 +62,13 @@ class OffsetDeletion:
                 throttle_time_ms=0,
                 topics=[
                     OffsetDeleteResponseTopic(
-                        name=topics[position].name,
+                        name=topics[topic_position].name,
                         partitions=[
-                            OffsetDeleteResponsePartition(partition_index=index, error_code=code)
-                            for index, code in partitions
+                            OffsetDeleteResponsePartition(partition_index=partition_index, error_code=code)
+                            for partition_index, code in partition_results
                         ],
                     )
-                    for position, partitions in results
+                    for topic_position, partition_results in results
                 ],
             ),
         )

@@ -45,41 +45,42 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
         call,
         DescribeGroupsResponse(
             groups=[
-                _describe(_find_written(context, group_id), call.version, operations)
+                _describe_group(_find_written_group(context, group_id), call.version, operations)
                 for group_id in call.request.groups
             ]
         ),
     )
 
 
-def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
+def _find_written_group(context: GroupContext, group_id: str) -> ClassicGroup:
     """Return the group. If Kafka would not yet have written it to its log, return a Dead group (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 
 
-def _describe(group: ClassicGroup, version: int, operations: int) -> DescribedGroup:
-    missing = group.state is ClassicGroupState.DEAD and version >= _NOT_FOUND_VERSION
-    stable = group.state is ClassicGroupState.STABLE
+def _describe_group(group: ClassicGroup, version: int, operations: int) -> DescribedGroup:
+    """Return the description of a group in one version of DescribeGroups (R113, R114, R115)."""
+    is_not_found = group.state is ClassicGroupState.DEAD and version >= _NOT_FOUND_VERSION
+    is_stable = group.state is ClassicGroupState.STABLE
     return DescribedGroup(
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-        error_message=f"Group {group.group_id} not found." if missing else None,
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_not_found else ErrorCode.NONE,
+        error_message=f"Group {group.group_id} not found." if is_not_found else None,
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if stable else "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol_name) if stable else b"",
+                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
                 member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],
-        authorized_operations=OPERATIONS_NOT_REQUESTED if missing else operations,
+        authorized_operations=OPERATIONS_NOT_REQUESTED if is_not_found else operations,
     )
 
 

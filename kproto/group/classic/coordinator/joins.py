@@ -49,7 +49,7 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 def refuse_because_full(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
+    """Answer GROUP_MAX_SIZE_REACHED, and remove the member or the pending member id that the sender has.
 
     The sender is removed, so that a group that exceeds `group.max.size` shrinks.
 
@@ -101,6 +101,10 @@ def add_member_while_preparing(
 def _add_member(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> ClassicGroupMember | None:
+    """Add the sender to the group, and delay the response to its JoinGroup.
+
+    Return the new member, or None if the request is answered with an error.
+    """
     request = call.request
     if request.member_id and request.group_instance_id is not None:
         # The request has both an instance id and the member id of a dynamic member; no client sends such a
@@ -113,7 +117,7 @@ def _add_member(
         client_id=call.client_id,
         client_host=call.client_host,
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=_rebalance_timeout(call),
+        rebalance_timeout_ms=_rebalance_timeout_ms(call),
         protocols=_protocols(request),
     )
     if not group.members:
@@ -134,7 +138,7 @@ def replace_member_while_preparing(
 
     The new incarnation's JoinGroup is answered when the next generation begins.
     """
-    _replace(context, group, call)
+    _replace_incarnation(context, group, call)
     complete_join_if_all_joined(context, group)
 
 
@@ -145,7 +149,7 @@ def replace_member_while_completing(
 
     The rebalance is necessary because the assignment that the leader computes names the old member id.
     """
-    member = _replace(context, group, call)
+    member = _replace_incarnation(context, group, call)
     prepare_rebalance(
         context, group, f"static member {member.label} restarted while the assignment was computed"
     )
@@ -166,32 +170,32 @@ def replace_member_while_stable(
     the client would compute an assignment, which the coordinator ignores in Stable.
     """
     former_leader = group.leader
-    member = _replace(context, group, call)
+    member = _replace_incarnation(context, group, call)
     protocol_name = group.select_protocol()
     if protocol_name != group.protocol_name:
         change = f"changes the protocol from {group.protocol_name} to {protocol_name}"
         prepare_rebalance(context, group, f"static member {member.label} restarted and {change}")
         return
     group.release_join(member)
-    skip_supported = call.version >= _SKIP_ASSIGNMENT_VERSION
+    supports_skip_assignment = call.version >= _SKIP_ASSIGNMENT_VERSION
     is_leader = group.leader == member.member_id
     send_join_response(
         context,
         group,
         member,
         call,
-        leader=group.leader if skip_supported else former_leader,
-        members=leader_member_list(group) if skip_supported and is_leader else [],
-        skip_assignment=skip_supported and is_leader,
+        leader=group.leader if supports_skip_assignment else former_leader,
+        members=leader_member_list(group) if supports_skip_assignment and is_leader else [],
+        skip_assignment=supports_skip_assignment and is_leader,
     )
 
 
-def _replace(
+def _replace_incarnation(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> ClassicGroupMember:
-    """Replace the former incarnation of a static member.
+    """Give a static member a new member id, and delay the response to the JoinGroup of its new incarnation.
 
-    The delayed requests of the replaced member id are answered with FENCED_INSTANCE_ID (R42).
+    The delayed requests of the former member id are answered with FENCED_INSTANCE_ID (R42).
     """
     request = call.request
     assert request.group_instance_id is not None
@@ -208,7 +212,7 @@ def _replace(
     # The replacement cannot expire while its JoinGroup waits, because its flag `new` is False. Kafka keeps
     # the flag of the former incarnation, so in Kafka the replacement of a new member can expire.
     member.new = False
-    _update(group, member, call)
+    _update_member(group, member, call)
     group.hold_join(member, call)
     return member
 
@@ -221,7 +225,7 @@ def rejoin_while_preparing(
 ) -> None:
     """Delay the response until the next generation begins."""
     if (member := _find_member(context, group, call)) is not None:
-        _hold(context, group, member, call)
+        _update_and_delay(context, group, member, call)
     complete_join_if_all_joined(context, group)
 
 
@@ -233,7 +237,7 @@ def rejoin_while_completing(
     if member is None:
         return
     if member.protocols != _protocols(call.request):
-        _hold(context, group, member, call)
+        _update_and_delay(context, group, member, call)
         prepare_rebalance(
             context, group, with_reason(f"{member.label} changed its metadata", call.request.reason)
         )
@@ -265,7 +269,7 @@ def rejoin_while_stable(
         # (R36).
         send_join_response(context, group, member, call, leader=group.leader, members=[])
         return
-    _hold(context, group, member, call)
+    _update_and_delay(context, group, member, call)
     prepare_rebalance(context, group, with_reason(reason, call.request.reason))
 
 
@@ -283,7 +287,7 @@ def _find_member(
     return group.members[request.member_id]
 
 
-def _hold(
+def _update_and_delay(
     context: GroupContext,
     group: ClassicGroup,
     member: ClassicGroupMember,
@@ -296,14 +300,17 @@ def _hold(
     """
     if (earlier := group.release_join(member)) is not None:
         send_error(context, earlier, ErrorCode.REBALANCE_IN_PROGRESS)
-    _update(group, member, call)
+    _update_member(group, member, call)
     group.hold_join(member, call)
 
 
-def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]) -> None:
+def _update_member(
+    group: ClassicGroup, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Apply the protocols and the timeouts of a JoinGroup to the member."""
     group.set_protocols(member, _protocols(call.request))
     member.session_timeout_ms = call.request.session_timeout_ms
-    member.rebalance_timeout_ms = _rebalance_timeout(call)
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(call)
 
 
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
@@ -316,8 +323,8 @@ def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"
 
 
-def _rebalance_timeout(call: RequestReceived[JoinGroupRequest]) -> int:
-    """Return the rebalance timeout in ms.
+def _rebalance_timeout_ms(call: RequestReceived[JoinGroupRequest]) -> int:
+    """Return the rebalance timeout of a JoinGroup.
 
     JoinGroup v0 has no rebalance timeout: the session timeout is used instead (R2).
     """

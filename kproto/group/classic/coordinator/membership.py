@@ -86,7 +86,7 @@ def sync_while_completing(
 def _distribute_assignments(
     context: GroupContext, group: ClassicGroup, assignments: dict[str, bytes]
 ) -> None:
-    """Store the leader's assignments and answer every SyncGroup that waits (R64, R65).
+    """Store the leader's assignments, answer every delayed SyncGroup, and move to Stable (R64, R65).
 
     A member that the leader left out receives an empty assignment.
     """
@@ -117,6 +117,7 @@ def _send_assignment(
     member: ClassicGroupMember,
     call: RequestReceived[SyncGroupRequest],
 ) -> None:
+    """Answer a SyncGroup with the member's assignment, and restart the member's session timeout."""
     # Unlike in Kafka 4.3, the session timeout also restarts if SyncGroup arrives in Stable.
     context.restart_session(group, member)
     response = SyncGroupResponse(
@@ -207,7 +208,7 @@ def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) ->
     timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.new else member.session_timeout_ms
     reason = f"{member.label} sent nothing for {timeout} ms"
     _remove_member(context, group, member, reason)
-    _rebalance_without_removed(context, group, [reason])
+    _rebalance_after_removal(context, group, [reason])
 
 
 def expire_pending_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
@@ -241,7 +242,7 @@ def remove_leaving_members(
     else:
         context.reply(call, LeaveGroupResponse(error_code=ErrorCode.NONE, members=results))
     if reasons:
-        _rebalance_without_removed(context, group, reasons)
+        _rebalance_after_removal(context, group, reasons)
     else:
         # The removal of a pending member id may complete the join phase. In Kafka it starts a rebalance, even
         # in a Stable group.
@@ -287,7 +288,7 @@ def _remove_member(
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
 
 
-def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
+def _rebalance_after_removal(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
     """Start a rebalance; in a join phase, complete it if all remaining members have joined (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons

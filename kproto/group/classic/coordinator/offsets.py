@@ -40,6 +40,7 @@ from ....messages.offset_commit import (
 )
 from ....messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -182,12 +183,11 @@ def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt:
     """Create a group without members and store the offsets. Reject a commit that names a generation."""
     if attempt.generation < 0:
         move(context, group, ClassicGroupState.EMPTY)
-        _store(context, group, attempt)
-    elif attempt.call.version >= (
-        _GROUP_ID_NOT_FOUND_VERSION
-        if isinstance(attempt.call.request, OffsetCommitRequest)
-        else _TXN_TOPIC_IDS_VERSION
-    ):
+        _store_offsets(context, group, attempt)
+        return
+    is_offset_commit = isinstance(attempt.call.request, OffsetCommitRequest)
+    not_found_version = _GROUP_ID_NOT_FOUND_VERSION if is_offset_commit else _TXN_TOPIC_IDS_VERSION
+    if attempt.call.version >= not_found_version:
         attempt.refuse(context, ErrorCode.GROUP_ID_NOT_FOUND)
     else:
         attempt.refuse(context, ErrorCode.ILLEGAL_GENERATION)
@@ -196,7 +196,7 @@ def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt:
 def commit_to_empty_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Accept a commit without a generation from any client, because an Empty group has no members."""
     if attempt.generation < 0:
-        _store(context, group, attempt)
+        _store_offsets(context, group, attempt)
     else:
         attempt.refuse(context, ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -207,7 +207,7 @@ def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: Commit
         attempt.refuse(context, error)
         return
     context.restart_session(group, group.members[attempt.member_id])
-    _store(context, group, attempt)
+    _store_offsets(context, group, attempt)
 
 
 def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
@@ -229,7 +229,7 @@ def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: C
     if error:
         attempt.refuse(context, error)
     else:
-        _store(context, group, attempt)
+        _store_offsets(context, group, attempt)
 
 
 def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
@@ -237,17 +237,21 @@ def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
 
     The member id is checked before the generation (R16).
     """
-    return member_error(group, attempt.member_id, attempt.group_instance_id) or (
-        ErrorCode.NONE if attempt.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
-    )
+    if error := member_error(group, attempt.member_id, attempt.group_instance_id):
+        return error
+    return ErrorCode.NONE if attempt.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 
-def _store(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Store the offsets, except those whose metadata is too long, and respond (R91, R92, R111)."""
+def _store_offsets(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
+    """Store the offsets, except those whose metadata is too long, and respond (R91, R92, R111).
+
+    The offsets of a TxnOffsetCommit are stored as pending.
+    """
     coordinator = context.coordinator
     max_length = coordinator.settings.offset_metadata_max_bytes
     request = attempt.call.request
     expires_at: int | None = None
+    # The pending offsets of the producer's transaction, or None for an OffsetCommit.
     pending: dict[tuple[str, int], StoredOffset] | None = None
     if isinstance(request, TxnOffsetCommitRequest):
         pending = group.pending_transactions.setdefault(request.producer_id, {})
@@ -315,34 +319,45 @@ def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchReques
     if call.version < _BATCH_FETCH_VERSION:
         _fetch_one_group(context, call)
         return
-    request = call.request
-    groups: list[OffsetFetchResponseGroup] = []
-    for group in request.groups:
-        topics: list[OffsetFetchResponseTopics] = []
-        if group.topics is None:
-            for name, partitions in _look_up(context, group.group_id, None, request.require_stable):
-                topic_id = _topic_id(context, name)
-                if call.version < _TOPIC_IDS_VERSION or topic_id != ZERO_UUID:
-                    topics.append(_response_topic(name, topic_id, partitions))
-        else:
-            for topic in group.topics:
-                name = topic.name
-                if call.version >= _TOPIC_IDS_VERSION:
-                    name = _topic_name(context, topic.topic_id)
-                if call.version < _TOPIC_IDS_VERSION or name:
-                    requested = [(name, topic.partition_indexes)]
-                    ((_, partitions),) = _look_up(context, group.group_id, requested, request.require_stable)
-                else:
-                    partitions = [
-                        _FetchedOffset(index, error=ErrorCode.UNKNOWN_TOPIC_ID)
-                        for index in topic.partition_indexes
-                    ]
-                topics.append(_response_topic(name, topic.topic_id, partitions))
-        groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+    groups = [
+        OffsetFetchResponseGroup(group_id=group.group_id, topics=_fetch_topics(context, call, group))
+        for group in call.request.groups
+    ]
     context.reply(call, OffsetFetchResponse(groups=groups))
 
 
+def _fetch_topics(
+    context: GroupContext, call: RequestReceived[OffsetFetchRequest], group: OffsetFetchRequestGroup
+) -> list[OffsetFetchResponseTopics]:
+    """Return the results for one group of an OffsetFetch from v8 on.
+
+    If `group.topics` is None, the result has all topics with offsets. From v10 on, this result omits topics
+    whose id is unknown, because the response has topic ids instead of names.
+    """
+    has_topic_ids = call.version >= _TOPIC_IDS_VERSION
+    require_stable = call.request.require_stable
+    results: list[OffsetFetchResponseTopics] = []
+    if group.topics is None:
+        for name, partitions in _look_up_offsets(context, group.group_id, None, require_stable):
+            topic_id = _topic_id(context, name)
+            if not has_topic_ids or topic_id != ZERO_UUID:
+                results.append(_response_topic(name, topic_id, partitions))
+        return results
+    for topic in group.topics:
+        name = _topic_name(context, topic.topic_id) if has_topic_ids else topic.name
+        if has_topic_ids and not name:
+            partitions = [
+                _FetchedOffset(index, error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes
+            ]
+        else:
+            requested = [(name, topic.partition_indexes)]
+            ((_, partitions),) = _look_up_offsets(context, group.group_id, requested, require_stable)
+        results.append(_response_topic(name, topic.topic_id, partitions))
+    return results
+
+
 def _fetch_one_group(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
+    """Answer an OffsetFetch below v8, which requests the offsets of one group."""
     request = call.request
     requested = None
     if request.topics is not None:
@@ -361,12 +376,12 @@ def _fetch_one_group(context: GroupContext, call: RequestReceived[OffsetFetchReq
                 for partition in partitions
             ],
         )
-        for name, partitions in _look_up(context, request.group_id, requested, request.require_stable)
+        for name, partitions in _look_up_offsets(context, request.group_id, requested, request.require_stable)
     ]
     context.reply(call, OffsetFetchResponse(topics=topics))
 
 
-def _look_up(
+def _look_up_offsets(
     context: GroupContext,
     group_id: str,
     requested: Sequence[tuple[str, Sequence[int]]] | None,
@@ -379,9 +394,7 @@ def _look_up(
     group = context.coordinator.find(group_id)
     if requested is None:
         requested = [(topic, list(offsets)) for topic, offsets in group.offsets.items() if offsets]
-    unstable: set[tuple[str, int]] = set()
-    if require_stable:
-        unstable.update(*group.pending_transactions.values())
+    unstable = _pending_partitions(group) if require_stable else set[tuple[str, int]]()
     return [
         (topic, [_fetched_offset(group, topic, index, unstable) for index in indexes])
         for topic, indexes in requested
@@ -416,12 +429,19 @@ def _response_topic(name: str, topic_id: UUID, partitions: list[_FetchedOffset])
     )
 
 
+def _pending_partitions(group: ClassicGroup) -> set[tuple[str, int]]:
+    """Return the partitions with a pending offset of an open transaction, as (topic, partition index)."""
+    return set[tuple[str, int]]().union(*group.pending_transactions.values())
+
+
 def _topic_name(context: GroupContext, topic_id: UUID) -> str:
+    """Return the name of a topic, or "" if the id is unknown."""
     topics = context.coordinator.topics
     return (None if topics is None else topics.name(topic_id)) or ""
 
 
 def _topic_id(context: GroupContext, name: str) -> UUID:
+    """Return the id of a topic, or ZERO_UUID if the id is unknown."""
     topics = context.coordinator.topics
     return (None if topics is None else topics.id(name)) or ZERO_UUID
 
@@ -430,7 +450,7 @@ def _topic_id(context: GroupContext, name: str) -> UUID:
 
 
 def forget_topics(context: GroupContext, names: frozenset[str]) -> None:
-    """Drop the offsets of deleted topics (R157).
+    """Drop the committed and the pending offsets of deleted topics (R157).
 
     The next `clean_up` deletes the Empty groups that have no offsets left.
     """
@@ -447,14 +467,14 @@ def forget_topics(context: GroupContext, names: frozenset[str]) -> None:
 
 def clean_up(context: GroupContext) -> None:
     """Drop expired offsets, then delete the Empty groups without offsets (R149, R156)."""
-    retention = context.coordinator.settings.offsets_retention_minutes * 60_000
+    retention_ms = context.coordinator.settings.offsets_retention_minutes * 60_000
     for group in list(context.coordinator.groups.values()):
-        _expire(context, group, retention)
+        _expire_offsets(context, group, retention_ms)
         if group.state is ClassicGroupState.EMPTY and not group.offsets and not group.pending_transactions:
             move(context, group, ClassicGroupState.DEAD)
 
 
-def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
+def _expire_offsets(context: GroupContext, group: ClassicGroup, retention_ms: int) -> None:
     """Drop the expired offsets of one group (R150, R151, R152, R153, R154, R155).
 
     The offsets of a group expire only in these cases:
@@ -466,26 +486,26 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * In a Stable group with protocol type "consumer", only offsets of topics to which no member subscribes
       expire. Their retention begins with the commit.
 
-    The retention time in an OffsetCommit request (v2 to v4) always runs from the commit.
+    The retention time in an OffsetCommit request (v2 to v4) always runs from the commit. The offset
+    of a partition with a pending offset does not expire.
     """
-    subscribed: frozenset[str] = frozenset()
+    kept_topics: frozenset[str] = frozenset()
     empty_since: int | None = None
     if group.protocol_type is not None and group.state is ClassicGroupState.EMPTY:
         empty_since = group.state_since
     elif group.protocol_type == CONSUMER and group.state is ClassicGroupState.STABLE:
-        topics = subscribed_topics(group)
-        if topics is None:
+        subscribed = subscribed_topics(group)
+        if subscribed is None:
             return
-        subscribed = topics
+        kept_topics = subscribed
     elif group.protocol_type is not None:
         return
-    unstable: set[tuple[str, int]] = set()
-    unstable.update(*group.pending_transactions.values())
-    for topic in [topic for topic in group.offsets if topic not in subscribed]:
+    pending = _pending_partitions(group)
+    for topic in [topic for topic in group.offsets if topic not in kept_topics]:
         for index, stored in list(group.offsets[topic].items()):
-            since = stored.committed_at if empty_since is None else empty_since
-            expires_at = since + retention if stored.expires_at is None else stored.expires_at
-            if context.now >= expires_at and (topic, index) not in unstable:
+            retained_since = stored.committed_at if empty_since is None else empty_since
+            expires_at = retained_since + retention_ms if stored.expires_at is None else stored.expires_at
+            if context.now >= expires_at and (topic, index) not in pending:
                 del group.offsets[topic][index]
         if not group.offsets[topic]:
             del group.offsets[topic]
