@@ -28,7 +28,7 @@ from kproto.models.java.kafka_consumer_metrics import KafkaConsumerMetrics
 from kproto.models.java.state import BlockedOn, Continuation, JavaState
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-_check_options = options._checked
+_check_options = options._check_options
 _poll, _on_join_complete, _assign, _on_callback_returned, _invoke_listener = (
     kafka_consumer.poll,
     consumer_coordinator.on_join_complete,
@@ -222,12 +222,12 @@ ALL_REVOKED = Mutant(
 )
 
 MUTANTS: Table = {
-    "S2-1": Mutant("group_id is ignored", options, "_checked", _drop_group_id),
-    "S2-2": Mutant("enable_auto_commit=False is ignored", options, "_checked", _drop_auto_commit),
-    "S2-3": Mutant("every consumer has a group", options, "_checked", _add_group_id),
-    "S2-4": Mutant("every consumer has a group", options, "_checked", _add_group_id),
+    "S2-1": Mutant("group_id is ignored", options, "_check_options", _drop_group_id),
+    "S2-2": Mutant("enable_auto_commit=False is ignored", options, "_check_options", _drop_auto_commit),
+    "S2-3": Mutant("every consumer has a group", options, "_check_options", _add_group_id),
+    "S2-4": Mutant("every consumer has a group", options, "_check_options", _add_group_id),
     "S2-5": Mutant(
-        "every consumer commits automatically", options, "_checked", _add_group_id_and_auto_commit
+        "every consumer commits automatically", options, "_check_options", _add_group_id_and_auto_commit
     ),
     "S2-6": Mutant(
         "a negative interval is accepted",
