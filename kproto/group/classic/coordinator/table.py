@@ -130,8 +130,8 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
     if type(now) is not int:
         raise TypeError(f"now={now!r}: must be an int, in milliseconds")
     context = GroupContext(coordinator, now)
-    if coordinator.cleanup_deadline == NEVER:
-        _schedule_cleanup(context)
+    if coordinator.cleanup_deadline == NEVER:  # This is the first event.
+        _schedule_next_cleanup(context)
     _fire_deadlines(context)
     match event:
         case RequestReceived():
@@ -165,19 +165,21 @@ def next_deadline(coordinator: CoordinatorState) -> int | None:
 # Deadlines.
 
 
-def _schedule_cleanup(context: GroupContext) -> None:
+def _schedule_next_cleanup(context: GroupContext) -> None:
+    """Set the time of the next cleanup, which drops expired offsets and the Empty groups without offsets."""
     coordinator = context.coordinator
     interval = coordinator.settings.offsets_retention_check_interval_ms
     coordinator.cleanup_deadline = context.now + interval
 
 
 def _fire_deadlines(context: GroupContext) -> None:
+    """Fire the due deadlines of all groups, then clean up if the cleanup is due."""
     coordinator = context.coordinator
     for group_id in list(coordinator.deadlines.take(context.now)):
         _fire_group_deadlines(context, coordinator.groups[group_id])
     if coordinator.cleanup_deadline <= context.now:
         offsets.clean_up(context)
-        _schedule_cleanup(context)
+        _schedule_next_cleanup(context)
 
 
 def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
@@ -204,11 +206,13 @@ def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
     for deadline, kind, member_id in sorted(due, key=itemgetter(0)):
         if deadline == _current_deadline(group, kind, member_id):
             TABLE[kind, group.state].act(context, group, member_id)
+    # The caller has taken the group out of `coordinator.deadlines`. This puts the group back.
     group.wake = NEVER
     context.wake_at(group, group.earliest_deadline())
 
 
 def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str) -> int:
+    """Return the deadline as it is now, or NEVER if it is not set or the member has been removed."""
     match kind:
         case GroupEventKind.SESSION_DEADLINE:
             return group.members[member_id].deadline if member_id in group else NEVER
@@ -227,20 +231,23 @@ def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str)
 def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:
     """Reject an empty group id first (R13, R14), then a session timeout that is out of bounds (R19)."""
     request, settings = call.request, context.coordinator.settings
-    longest = settings.group_max_session_timeout_ms
+    shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
-    elif not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest:
+    elif not shortest_ms <= request.session_timeout_ms <= longest_ms:
         send_error(context, call, E.INVALID_SESSION_TIMEOUT)
     else:
-        _join(context, context.coordinator.find(request.group_id), call)
+        _dispatch_join(context, context.coordinator.find(request.group_id), call)
 
 
-def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]) -> None:
-    TABLE[_kind_of_join(context, group, call), group.state].act(context, group, call)
+def _dispatch_join(
+    context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
+) -> None:
+    """Call the handler in the table that belongs to the kind of the JoinGroup."""
+    TABLE[_join_event_kind(context, group, call), group.state].act(context, group, call)
 
 
-def _kind_of_join(
+def _join_event_kind(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> GroupEventKind:
     """Return the kind of a JoinGroup, which selects the row of the table.
@@ -250,7 +257,7 @@ def _kind_of_join(
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id
     if group.state is not ClassicGroupState.DEAD:
-        if not _has_capacity(context, group, member_id) or not _has_room(group, request):
+        if not _has_member_capacity(context, group, member_id) or not _has_metadata_capacity(group, request):
             return GroupEventKind.JOIN_FULL_GROUP
         names = (protocol.name for protocol in request.protocols)
         if not group.accepts_protocols(request.protocol_type, names):
@@ -258,14 +265,14 @@ def _kind_of_join(
     if member_id:
         return GroupEventKind.JOIN_NEW_MEMBER if member_id in group.pending else GroupEventKind.REJOIN
     if instance_id is not None:
-        known = instance_id in group.instances
-        return GroupEventKind.REPLACE_STATIC_MEMBER if known else GroupEventKind.JOIN_NEW_MEMBER
+        is_known = instance_id in group.instances
+        return GroupEventKind.REPLACE_STATIC_MEMBER if is_known else GroupEventKind.JOIN_NEW_MEMBER
     if call.version >= _MEMBER_ID_REQUIRED_VERSION:
         return GroupEventKind.REQUEST_MEMBER_ID
     return GroupEventKind.JOIN_NEW_MEMBER
 
 
-def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
+def _has_member_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
     """Return whether `group.max.size` permits this member in the group (R21).
 
     In PreparingRebalance, only the members that have joined count towards the limit, and each of them may
@@ -282,16 +289,18 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
             return True
 
 
-def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
+def _has_metadata_capacity(group: ClassicGroup, request: JoinGroupRequest) -> bool:
     """Return whether MAX_GROUP_METADATA_BYTES permits the metadata of this request (R21).
 
     The limit applies to the sum of all members' metadata. The metadata of the request replaces the member's
     metadata from its last JoinGroup.
     """
-    own = sum(len(protocol.metadata) for protocol in request.protocols)
-    earlier = group.members.get(group.instances.get(request.group_instance_id or "", request.member_id))
-    others = group.metadata_size - (0 if earlier is None else earlier.metadata_size())
-    return own + others <= MAX_GROUP_METADATA_BYTES
+    # A restarted static member sends no member id, and is found by its instance id.
+    member_id = group.instances.get(request.group_instance_id or "", request.member_id)
+    member = group.members.get(member_id)
+    replaced_size = 0 if member is None else member.metadata_size()
+    new_size = sum(len(protocol.metadata) for protocol in request.protocols)
+    return group.metadata_size - replaced_size + new_size <= MAX_GROUP_METADATA_BYTES
 
 
 def _create_group(
@@ -300,7 +309,7 @@ def _create_group(
     """Create the group, then apply the request to the Empty group."""
     move(context, group, ClassicGroupState.EMPTY)
     group.written = True
-    _join(context, group, call)
+    _dispatch_join(context, group, call)
 
 
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
@@ -310,11 +319,10 @@ def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest
     UNKNOWN_SERVER_ERROR, as in Kafka.
     """
     request = call.request
-    if call.version >= _PROTOCOL_IN_SYNC_VERSION and (
-        request.protocol_type is None or request.protocol_name is None
-    ):
+    lacks_protocol = request.protocol_type is None or request.protocol_name is None
+    if call.version >= _PROTOCOL_IN_SYNC_VERSION and lacks_protocol:
         send_error(context, call, E.INCONSISTENT_GROUP_PROTOCOL)
-    elif sum(len(assigned.assignment) for assigned in request.assignments) > MAX_GROUP_METADATA_BYTES:
+    elif sum(len(entry.assignment) for entry in request.assignments) > MAX_GROUP_METADATA_BYTES:
         send_error(context, call, E.UNKNOWN_SERVER_ERROR)
     elif not request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
@@ -342,21 +350,28 @@ def _on_leave_group(context: GroupContext, call: RequestReceived[LeaveGroupReque
 
 
 def _on_offset_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> None:
-    _commit(context, GroupEventKind.COMMIT, call.request.group_id, offsets.read_commit(context, call))
+    """Call the handler in the table. The group id of an OffsetCommit may be empty."""
+    _dispatch_commit(
+        context, GroupEventKind.COMMIT, call.request.group_id, offsets.read_commit(context, call)
+    )
 
 
 def _on_txn_offset_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> None:
-    """Reject an empty group id (R106); otherwise call the handler in the table."""
+    """Reject an empty group id (R106); otherwise call the handler in the table.
+
+    If the request names no existing partition, the group id is not checked.
+    """
     attempt = offsets.read_txn_commit(context, call)
     if attempt.existing and not call.request.group_id:
         attempt.refuse(context, E.INVALID_GROUP_ID)
     else:
-        _commit(context, GroupEventKind.TXN_COMMIT, call.request.group_id, attempt)
+        _dispatch_commit(context, GroupEventKind.TXN_COMMIT, call.request.group_id, attempt)
 
 
-def _commit(
+def _dispatch_commit(
     context: GroupContext, kind: GroupEventKind, group_id: str, attempt: offsets.CommitAttempt
 ) -> None:
+    """Call the handler in the table if a partition of the request exists; otherwise answer immediately."""
     if attempt.existing:
         group = context.coordinator.find(group_id)
         TABLE[kind, group.state].act(context, group, attempt)
@@ -408,61 +423,67 @@ _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
 _COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
 
-_NOT_A_MEMBER = (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID)
-_NOT_CURRENT = (*_NOT_A_MEMBER, E.ILLEGAL_GENERATION)
-_SYNC_ERRORS = (*_NOT_CURRENT, E.INCONSISTENT_GROUP_PROTOCOL)
-_NO_PARTITION = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID)
-_COMMIT_RESULTS = (E.NONE, E.OFFSET_METADATA_TOO_LARGE, *_NO_PARTITION)
+_MEMBER_ID_ERRORS = (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID)
+_MEMBERSHIP_ERRORS = (*_MEMBER_ID_ERRORS, E.ILLEGAL_GENERATION)
+_SYNC_ERRORS = (*_MEMBERSHIP_ERRORS, E.INCONSISTENT_GROUP_PROTOCOL)
+_PARTITION_ERRORS = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID)
+_COMMIT_RESULTS = (E.NONE, E.OFFSET_METADATA_TOO_LARGE, *_PARTITION_ERRORS)
 
 _CREATE = Cell(_create_group, to=(_EMPTY,), rules=("R20",))
-_ISSUE_ID = Cell(joins.issue_member_id, errors=(E.MEMBER_ID_REQUIRED,), rules=("R25", "R28", "R138"))
-_TOO_FULL = Cell(joins.refuse_because_full, errors=(E.GROUP_MAX_SIZE_REACHED,), rules=("R21",))
-_INCOMPATIBLE = Cell(joins.refuse_protocols, errors=(E.INCONSISTENT_GROUP_PROTOCOL,), rules=("R24",))
-_SERVER_ERROR = (E.UNKNOWN_SERVER_ERROR,)
+_ISSUE_MEMBER_ID = Cell(joins.issue_member_id, errors=(E.MEMBER_ID_REQUIRED,), rules=("R25", "R28", "R138"))
+_REFUSE_BECAUSE_FULL = Cell(joins.refuse_because_full, errors=(E.GROUP_MAX_SIZE_REACHED,), rules=("R21",))
+_REFUSE_PROTOCOLS = Cell(joins.refuse_protocols, errors=(E.INCONSISTENT_GROUP_PROTOCOL,), rules=("R24",))
+_SERVER_ERRORS = (E.UNKNOWN_SERVER_ERROR,)
 _LEAVE_WITHOUT_MEMBERS = Cell(
     membership.remove_leaving_members, errors=(E.NONE, E.UNKNOWN_MEMBER_ID), rules=("R76", "R77", "R79")
 )
 _LEAVE_RULES = ("R76", "R78", "R79", "R80", "R81", "R82", "R83")
 _MEMBER_COMMIT = Cell(
     offsets.commit_by_member,
-    errors=(*_COMMIT_RESULTS, *_NOT_CURRENT),
+    errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS),
     rules=("R88", "R89", "R91", "R92"),
 )
 _TXN_COMMIT = Cell(
-    offsets.commit_in_transaction, errors=(*_COMMIT_RESULTS, *_NOT_CURRENT), rules=("R110", "R111")
+    offsets.commit_in_transaction, errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS), rules=("R110", "R111")
 )
 _DELETE_UNSUBSCRIBED = Cell(
     deletion.delete_unsubscribed_offsets,
     errors=(E.NONE, E.NON_EMPTY_GROUP, E.GROUP_SUBSCRIBED_TO_TOPIC, E.UNKNOWN_TOPIC_OR_PARTITION),
     rules=("R126", "R127", "R128"),
 )
-_NOT_DELETED = Cell(deletion.refuse_deletion, errors=(E.NON_EMPTY_GROUP,), rules=("R124",))
-_PENDING_EXPIRED = Cell(membership.expire_pending_member, rules=("R138",))
+_REFUSE_DELETION = Cell(deletion.refuse_deletion, errors=(E.NON_EMPTY_GROUP,), rules=("R124",))
+_EXPIRE_PENDING = Cell(membership.expire_pending_member, rules=("R138",))
 
 TABLE: Final = Table(
     ClassicGroupState,
     EDGES,
     {
-        GroupEventKind.REQUEST_MEMBER_ID: (_CREATE, _ISSUE_ID, _ISSUE_ID, _ISSUE_ID, _ISSUE_ID),
+        GroupEventKind.REQUEST_MEMBER_ID: (
+            _CREATE,
+            _ISSUE_MEMBER_ID,
+            _ISSUE_MEMBER_ID,
+            _ISSUE_MEMBER_ID,
+            _ISSUE_MEMBER_ID,
+        ),
         GroupEventKind.JOIN_NEW_MEMBER: (
             _CREATE,
             Cell(
-                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERROR, rules=("R26", "R27", "R29", "R30")
+                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERRORS, rules=("R26", "R27", "R29", "R30")
             ),
             Cell(
                 joins.add_member_while_preparing,
                 to=(_COMPLETING,),
-                errors=(E.NONE, *_SERVER_ERROR),
+                errors=(E.NONE, *_SERVER_ERRORS),
                 rules=("R22", "R26", "R27", "R29", "R30", "R142"),
             ),
             Cell(
                 joins.add_member,
                 to=(_PREPARING,),
-                errors=(E.REBALANCE_IN_PROGRESS, *_SERVER_ERROR),
+                errors=(E.REBALANCE_IN_PROGRESS, *_SERVER_ERRORS),
                 rules=("R26", "R27", "R29", "R30", "R50"),
             ),
             Cell(
-                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERROR, rules=("R26", "R27", "R29", "R30")
+                joins.add_member, to=(_PREPARING,), errors=_SERVER_ERRORS, rules=("R26", "R27", "R29", "R30")
             ),
         ),
         GroupEventKind.REPLACE_STATIC_MEMBER: (
@@ -493,40 +514,40 @@ TABLE: Final = Table(
             Cell(
                 joins.rejoin_while_preparing,
                 to=(_COMPLETING,),
-                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_MEMBER_ID_ERRORS),
                 rules=("R22", "R31", "R48"),
             ),
             Cell(
                 joins.rejoin_while_completing,
                 to=(_PREPARING, _COMPLETING),
-                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_MEMBER_ID_ERRORS),
                 rules=("R32", "R33", "R38", "R48"),
             ),
             Cell(
                 joins.rejoin_while_stable,
                 to=(_PREPARING, _COMPLETING),
-                errors=(E.NONE, *_NOT_A_MEMBER),
+                errors=(E.NONE, *_MEMBER_ID_ERRORS),
                 rules=("R34", "R35", "R36", "R38", "R48"),
             ),
         ),
         GroupEventKind.JOIN_FULL_GROUP: (
             IMPOSSIBLE,
-            _TOO_FULL,
+            _REFUSE_BECAUSE_FULL,
             Cell(
                 joins.refuse_because_full,
                 to=(_COMPLETING,),
                 errors=(E.GROUP_MAX_SIZE_REACHED, E.NONE),
                 rules=("R21", "R22"),
             ),
-            _TOO_FULL,
-            _TOO_FULL,
+            _REFUSE_BECAUSE_FULL,
+            _REFUSE_BECAUSE_FULL,
         ),
         GroupEventKind.JOIN_INCOMPATIBLE: (
             IMPOSSIBLE,
-            _INCOMPATIBLE,
-            _INCOMPATIBLE,
-            _INCOMPATIBLE,
-            _INCOMPATIBLE,
+            _REFUSE_PROTOCOLS,
+            _REFUSE_PROTOCOLS,
+            _REFUSE_PROTOCOLS,
+            _REFUSE_PROTOCOLS,
         ),
         GroupEventKind.SYNC: (
             Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R59",)),
@@ -553,11 +574,11 @@ TABLE: Final = Table(
             Cell(membership.refuse_unknown_member, errors=(E.UNKNOWN_MEMBER_ID,), rules=("R72",)),
             Cell(
                 membership.heartbeat_while_preparing,
-                errors=(E.REBALANCE_IN_PROGRESS, *_NOT_CURRENT),
+                errors=(E.REBALANCE_IN_PROGRESS, *_MEMBERSHIP_ERRORS),
                 rules=("R71", "R73"),
             ),
-            Cell(membership.heartbeat, errors=(E.NONE, *_NOT_CURRENT), rules=("R71", "R74")),
-            Cell(membership.heartbeat, errors=(E.NONE, *_NOT_CURRENT), rules=("R71", "R75")),
+            Cell(membership.heartbeat, errors=(E.NONE, *_MEMBERSHIP_ERRORS), rules=("R71", "R74")),
+            Cell(membership.heartbeat, errors=(E.NONE, *_MEMBERSHIP_ERRORS), rules=("R71", "R75")),
         ),
         GroupEventKind.LEAVE: (
             _LEAVE_WITHOUT_MEMBERS,
@@ -565,19 +586,19 @@ TABLE: Final = Table(
             Cell(
                 membership.remove_leaving_members,
                 to=(_COMPLETING, _EMPTY),
-                errors=(E.NONE, *_NOT_A_MEMBER),
+                errors=(E.NONE, *_MEMBER_ID_ERRORS),
                 rules=_LEAVE_RULES,
             ),
             Cell(
                 membership.remove_leaving_members,
                 to=(_PREPARING, _EMPTY),
-                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_NOT_A_MEMBER),
+                errors=(E.NONE, E.REBALANCE_IN_PROGRESS, *_MEMBER_ID_ERRORS),
                 rules=_LEAVE_RULES,
             ),
             Cell(
                 membership.remove_leaving_members,
                 to=(_PREPARING, _EMPTY),
-                errors=(E.NONE, *_NOT_A_MEMBER),
+                errors=(E.NONE, *_MEMBER_ID_ERRORS),
                 rules=_LEAVE_RULES,
             ),
         ),
@@ -596,7 +617,7 @@ TABLE: Final = Table(
             _MEMBER_COMMIT,
             Cell(
                 offsets.commit_while_completing,
-                errors=(E.REBALANCE_IN_PROGRESS, *_NOT_CURRENT, *_NO_PARTITION),
+                errors=(E.REBALANCE_IN_PROGRESS, *_MEMBERSHIP_ERRORS, *_PARTITION_ERRORS),
                 rules=("R88",),
             ),
             _MEMBER_COMMIT,
@@ -632,9 +653,9 @@ TABLE: Final = Table(
                 errors=(E.NONE,),
                 rules=("R112", "R125"),
             ),
-            _NOT_DELETED,
-            _NOT_DELETED,
-            _NOT_DELETED,
+            _REFUSE_DELETION,
+            _REFUSE_DELETION,
+            _REFUSE_DELETION,
         ),
         GroupEventKind.JOIN_DEADLINE: (
             IMPOSSIBLE,
@@ -679,15 +700,15 @@ TABLE: Final = Table(
         ),
         GroupEventKind.PENDING_DEADLINE: (
             IMPOSSIBLE,
-            _PENDING_EXPIRED,
+            _EXPIRE_PENDING,
             Cell(
                 membership.expire_pending_member,
                 to=(_COMPLETING, _EMPTY),
                 errors=(E.NONE,),
                 rules=("R51", "R138"),
             ),
-            _PENDING_EXPIRED,
-            _PENDING_EXPIRED,
+            _EXPIRE_PENDING,
+            _EXPIRE_PENDING,
         ),
     },
 )

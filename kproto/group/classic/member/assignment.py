@@ -44,17 +44,22 @@ from .state import (
 
 
 def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Store the metadata. If only some topics were requested, replace only the metadata of these topics."""
+    """Store the metadata. If only some topics were requested, replace only the metadata of these topics.
+
+    Topic ids and racks of requested topics that do not exist any more are kept.
+    """
     if event.requested is None:
         member.metadata = event
         return
-    old = member.metadata
-    retained = {topic: count for topic, count in old.partitions.items() if topic not in event.requested}
+    previous = member.metadata
+    other_counts = {
+        topic: count for topic, count in previous.partitions.items() if topic not in event.requested
+    }
     member.metadata = MetadataUpdated(
-        {**retained, **event.partitions},
+        {**other_counts, **event.partitions},
         complete=event.complete,
-        ids={**old.ids, **event.ids},
-        racks={**old.racks, **event.racks},
+        ids={**previous.ids, **event.ids},
+        racks={**previous.racks, **event.racks},
     )
 
 
@@ -62,7 +67,8 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
     """Store the metadata; if it covers the topics of all members, run the assignor (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
-    if event.requested is None or topics <= event.requested or topics <= member.metadata.partitions.keys():
+    were_requested = event.requested is None or topics <= event.requested
+    if were_requested or topics <= member.metadata.partitions.keys():
         assign_group(member, out)
 
 
@@ -72,19 +78,7 @@ def assign_group(member: Member, out: Actions) -> None:
     A restarted static leader sends SyncGroup without assignments and does not run the assignor: the group
     keeps its assignment (KIP-814).
     """
-    topics = leadership.topics_of(member.subscriptions)
-    member.initial_counts = leadership.update_initial_counts(
-        member.initial_counts, topics, member.metadata, member.assignment_metadata, member.generation == 1
-    )
-    if not member.skips_assignment:
-        member.inherits_assignment, member.assignment_metadata = False, member.metadata
-    elif member.assignment_metadata is None:
-        # The former process of this static member computed the assignment from metadata that is unknown here.
-        # Later metadata is compared with the first metadata of this process instead.
-        member.inherits_assignment = member.policy.check_inherited_plan
-        member.assignment_metadata = member.metadata
-    with_racks = member.config.rack_id is not None
-    member.assignment_snapshot = leadership.take_snapshot(topics, member.assignment_metadata, with_racks)
+    _store_assignment_metadata(member)
     assignments: list[SyncGroupRequestAssignment] = []
     if not member.skips_assignment:
         assignor = next(assignor for assignor in member.assignors if assignor.name == member.protocol)
@@ -98,11 +92,32 @@ def assign_group(member: Member, out: Actions) -> None:
     send_sync(member, assignments, out)
 
 
+def _store_assignment_metadata(member: Member) -> None:
+    """Store the metadata of the assignment, its snapshot, the initial counts, and `inherits_assignment`."""
+    topics = leadership.topics_of(member.subscriptions)
+    member.initial_counts = leadership.update_initial_counts(
+        member.initial_counts,
+        topics,
+        member.metadata,
+        previous=member.assignment_metadata,
+        is_first_generation=member.generation == 1,
+    )
+    if not member.skips_assignment:
+        member.inherits_assignment, member.assignment_metadata = False, member.metadata
+    elif member.assignment_metadata is None:
+        # The former process of this static member computed the assignment from metadata that is unknown here.
+        # Later metadata is compared with the first metadata of this process instead.
+        member.inherits_assignment = member.policy.check_inherited_plan
+        member.assignment_metadata = member.metadata
+    with_racks = member.config.rack_id is not None
+    member.assignment_snapshot = leadership.take_snapshot(topics, member.assignment_metadata, with_racks)
+
+
 # SyncGroup
 
 
 def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Actions) -> None:
-    """Send SyncGroup. A follower sends it without assignments."""
+    """Send SyncGroup and wait for its response. A follower sends it without assignments."""
     assert member.generation is not None
     request = SyncGroupRequest(
         group_id=member.config.group_id,
@@ -130,19 +145,19 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     member.rebalance_request = None
     code = response.error_code
     if code == ErrorCode.NONE:
-        _on_synced(member, event.request, response, out)
+        _apply_assignment(member, event.request, response, out)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "SyncGroup", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reason = FAILED_WITH.format(java_name(code))
         reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
     elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-        join_later(member, java_name(code), now, 0)
+        join_later(member, java_name(code), now, backoff_ms=0)
     elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        join_later(member, java_name(code), now, backoff_ms=member.config.retry_backoff_ms)
         lose_coordinator(member, now)
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
-        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        join_later(member, java_name(code), now, backoff_ms=member.config.retry_backoff_ms)
     else:
         # The reason in the next JoinGroup names Java's exception class. Among the codes of this branch, only
         # GROUP_AUTHORIZATION_FAILED has its own class.
@@ -151,27 +166,19 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     back_off_from_repeated_joins(member, now)
 
 
-def _on_synced(member: Member, request: Message, response: SyncGroupResponse, out: Actions) -> None:
-    """Check the assignment, revoke the owned partitions that it does not contain (M84), and adopt it."""
-    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    protocol_type = response.protocol_type or PROTOCOL_TYPE
-    protocol_name = response.protocol_name or member.protocol
-    if (protocol_type, protocol_name) != (PROTOCOL_TYPE, member.protocol):
-        detail = (
-            f"the group uses {protocol_type} {protocol_name}, but this member joined with {member.protocol}"
-        )
-        fail(member, BrokerError(code, "SyncGroup", detail), JAVA_EXCEPTIONS[code], out)
+def _apply_assignment(member: Member, request: Message, response: SyncGroupResponse, out: Actions) -> None:
+    """Check the assignment, revoke the owned partitions that it does not contain (M84), and adopt it.
+
+    The member rejoins instead if it must not use the assignment. It keeps its owned partitions until then.
+    """
+    protocol_error = _protocol_error(member, response)
+    if protocol_error is not None:
+        fail(member, protocol_error, JAVA_EXCEPTIONS[ErrorCode.INCONSISTENT_GROUP_PROTOCOL], out)
         return
     try:
         assignment = _decode_assignment(member, response)
     except KprotoError as error:
-        if member.policy.replaces_unreadable_assignment:
-            fail(member, error, JAVA_OTHER, out)
-            return
-        member.rejoin_needed, member.rejoin_reason, member.assignment_error = False, "", error
-        member.assigned_identity = member.joined_identity
-        move(member, S.STABLE)
-        out.append(Fatal(error))
+        _report_unreadable_assignment(member, error, out)
         return
     member.rejoin_needed, member.is_prepared, member.rejoin_reason = False, False, ""
     member.assigned_identity = member.joined_identity
@@ -190,6 +197,51 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         # The leader may assign topics that match the pattern but are missing in this member's metadata. The
         # member then subscribes to them (M85).
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
+    _store_assigned_generation(member)
+    revoked = set(member.owned).difference(assignment.partitions)
+    if revoked:
+        member.pending_assignment = assignment
+        revoke(member, revoked, RevokePurpose.REASSIGNED, REVOKED_SOME, out)
+        move(member, S.ADOPTING)
+        return
+    adopt(member, assignment, out)
+    unowned = member.revoked_since_assignment.difference(assignment.partitions)
+    if unowned and member.policy.finish_revocations:
+        request_rejoin(member, REVOKED_SOME)
+    else:
+        member.joins = 0
+
+
+def _protocol_error(member: Member, response: SyncGroupResponse) -> BrokerError | None:
+    """Return the error if the group does not use the protocol with which the member joined, or None.
+
+    A response that does not name the protocol, such as one below v5, is not checked.
+    """
+    protocol_type = response.protocol_type or PROTOCOL_TYPE
+    protocol_name = response.protocol_name or member.protocol
+    if (protocol_type, protocol_name) == (PROTOCOL_TYPE, member.protocol):
+        return None
+    detail = f"the group uses {protocol_type} {protocol_name}, but this member joined with {member.protocol}"
+    return BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "SyncGroup", detail)
+
+
+def _report_unreadable_assignment(member: Member, error: KprotoError, out: Actions) -> None:
+    """Report `error` to the application.
+
+    With `replaces_unreadable_assignment`, the member loses its partitions and rejoins at the next poll.
+    Otherwise it stays in the group without the assignment, and each poll raises the error.
+    """
+    if member.policy.replaces_unreadable_assignment:
+        fail(member, error, JAVA_OTHER, out)
+        return
+    member.rejoin_needed, member.rejoin_reason, member.assignment_error = False, "", error
+    member.assigned_identity = member.joined_identity
+    move(member, S.STABLE)
+    out.append(Fatal(error))
+
+
+def _store_assigned_generation(member: Member) -> None:
+    """Store the generation of the assignment. A new generation clears `revoked_since_assignment`."""
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # Partitions that the member has revoked since its last JoinGroup have no owner until the member
@@ -198,18 +250,6 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
-    unowned = member.revoked_since_assignment.difference(assignment.partitions)
-    revoked = set(member.owned).difference(assignment.partitions)
-    if revoked:
-        member.pending_assignment = assignment
-        revoke(member, revoked, RevokePurpose.REASSIGNED, REVOKED_SOME, out)
-        move(member, S.ADOPTING)
-        return
-    adopt(member, assignment, out)
-    if unowned and member.policy.finish_revocations:
-        request_rejoin(member, REVOKED_SOME)
-    else:
-        member.joins = 0
 
 
 def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
@@ -227,10 +267,13 @@ def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignmen
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
-    """Return whether this leader's own assignment in the response differs from the one that it sent."""
+    """Return whether this leader's own assignment in the response differs from the one that it sent.
+
+    A member that has sent no assignment for itself, such as a follower, has nothing to compare.
+    """
     assert isinstance(request, SyncGroupRequest)
-    own = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
-    return own not in ([], [response.assignment])
+    sent = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
+    return bool(sent) and sent != [response.assignment]
 
 
 def on_released_adopting(member: Member, event: Released, now: int, out: Actions) -> None:
@@ -246,17 +289,22 @@ def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
     """Take ownership of the partitions, and run the assigned callback even if none was added (M89)."""
     assert member.generation is not None
     owned = tuple(sorted(set(assignment.partitions)))
-    previous = set(member.owned)
-    added = tuple(partition for partition in owned if partition not in previous)
-    new = leadership.find_new_partitions(added, member.initial_counts)
+    previously_owned = set(member.owned)
+    added = tuple(partition for partition in owned if partition not in previously_owned)
+    new_partitions = leadership.find_new_partitions(added, member.initial_counts)
     member.owned, member.pending_assignment = owned, None
     member.last_assigned, member.last_generation = owned, member.generation
     member.has_checked_empty = member.has_checked_empty and not owned
-    is_checked = member.is_leader or member.has_checked_empty or bool(owned)
-    member.checks_empty = member.policy.check_inherited_plan and not is_checked
+    needs_no_check = member.is_leader or member.has_checked_empty or bool(owned)
+    member.checks_empty = member.policy.check_inherited_plan and not needs_no_check
     move(member, S.STABLE)
     out.append(
         AdoptAssignment(
-            added, owned, member.generation, member.generation == 1, new, dict(member.initial_counts)
+            added,
+            owned,
+            member.generation,
+            first=member.generation == 1,
+            new=new_partitions,
+            initial_counts=dict(member.initial_counts),
         )
     )

@@ -54,6 +54,8 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
 
     While JoinGroup is in flight, heartbeats are sent on a separate connection. If such a Heartbeat fails, it
     is retried, and the member still waits for the JoinGroup response.
+
+    Only a failed Heartbeat, JoinGroup or SyncGroup that the member still waits for has an effect.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)

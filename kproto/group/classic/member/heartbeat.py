@@ -28,7 +28,7 @@ from .state import (
 
 
 def send_heartbeat(member: Member, now: int, out: Actions) -> None:
-    """Send a Heartbeat; while JoinGroup is in flight, send it on another connection."""
+    """Send a Heartbeat and schedule the next; while JoinGroup is in flight, use another connection."""
     assert member.generation is not None
     request = HeartbeatRequest(
         group_id=member.config.group_id,
@@ -44,9 +44,12 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
-    On success the session timeout restarts (M56). On REBALANCE_IN_PROGRESS a stable member rejoins (M14).
-    UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the membership, and FENCED_INSTANCE_ID stops the member
-    (M59). After any other error the next Heartbeat is sent after a backoff (M57, M59).
+    On success the session timeout restarts (M56). If the current assignment has to be checked, DescribeGroups
+    is sent, whose response `on_describe_response` compares with the assignment.
+
+    On REBALANCE_IN_PROGRESS a stable member rejoins (M14). UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the
+    membership, and FENCED_INSTANCE_ID stops the member (M59). After any other error the next Heartbeat is
+    sent after a backoff (M57, M59).
 
     An error for an earlier generation or member id is ignored (M3). During a rebalance, REBALANCE_IN_PROGRESS
     only restarts the session timeout (M15).
@@ -120,8 +123,10 @@ def on_describe_response(member: Member, event: Received, now: int, out: Actions
     assert isinstance(event.response, DescribeGroupsResponse)
     if member.checks_empty:
         member.checks_empty, member.has_checked_empty = False, True
-        existing = {topic for topic in member.topics if member.metadata.partitions.get(topic)}
-        if existing and leadership.is_empty_by_mistake(event.response, member.member_id, existing):
+        existing_topics = {topic for topic in member.topics if member.metadata.partitions.get(topic)}
+        if existing_topics and leadership.is_empty_by_mistake(
+            event.response, member.member_id, existing_topics
+        ):
             request_rejoin(member, EMPTY_BY_MISTAKE)
     if not member.inherits_assignment:
         return

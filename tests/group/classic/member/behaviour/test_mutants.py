@@ -138,8 +138,8 @@ def a_cooperative_member_adopts_before_the_release(patch: Patch) -> None:
         if who.state is not MemberState.STABLE:
             who.owned = keep
 
-    original = assignment._on_synced
-    replace(patch, "_on_synced", synced)
+    original = assignment._apply_assignment
+    replace(patch, "_apply_assignment", synced)
 
 
 @mutant
