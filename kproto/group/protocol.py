@@ -392,8 +392,8 @@ class ClientMember(Protocol):
     def identity(self) -> Identity | None:
         """The identity that a commit has to carry, or None while the member must not commit.
 
-        The identity stays valid during `Revoke`, and `Lose` removes it. The new identity is set before
-        `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it.
+        A `Revoke` does not change the identity, and a `Lose` removes it. After a rebalance, the new identity
+        is set before the `Revoke` or `AdoptAssignment` that follows, so that their callbacks can commit.
         """
         ...
 
@@ -467,7 +467,7 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions if it is no longer active, or None.
+        """Return the time at which the member loses its partitions unless it is active until then, or None.
 
         A member is active while the coordinator responds and the application polls.
         """
@@ -484,7 +484,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code in `response` if the member retries it and the engine reports it, else 0.
+        """Return the error code of `response` if its request is retried and the error reported, else 0.
 
         Return None if the retries of this API are not reported.
         """

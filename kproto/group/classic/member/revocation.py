@@ -51,7 +51,7 @@ def finish_release(member: Member) -> None:
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
     """Remove the released partitions from the owned partitions.
 
-    The member has left or failed. It joins again at the application's next poll, if at all.
+    The member has left or failed, or is fenced. Unless fenced, it joins again at the application's next poll.
     """
     finish_release(member)
 

@@ -99,22 +99,23 @@ _BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # In these states max.poll.interval.ms applies to all members that have a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
-# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout also apply in these
-# states, if the member keeps partitions: the group may assign them to other members meanwhile.
+# With `Policy.lose_on_session_timeout`, two timeouts also apply in these states. max.poll.interval.ms applies
+# to a member with a generation. The session timeout applies to a member with partitions, because the group
+# may assign them to other members meanwhile.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The maximum number of consecutive JoinGroup requests without a backoff. It suffices for a cooperative
-# rebalance. Further requests back off until an assignment requires no rejoin. Java's member never backs off.
+# The maximum number of consecutive rejoins without a backoff. It suffices for a cooperative rebalance.
+# Further rejoins back off until an assignment requires no rejoin. Java's member never backs off from rejoins.
 JOINS_WITHOUT_BACKOFF = 5
 
 
 class Member:
     """One member of one group. Only `step` may change its attributes; other code may read them.
 
-    Raises ConfigError for unknown or incompatible assignors, for timeouts that contradict each other, and for
-    an instance id that brokers reject.
+    Raises ConfigError for unknown or incompatible assignors, for a heartbeat interval that is not less than
+    the session timeout, and for an instance id that brokers reject.
     """
 
     def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
@@ -217,8 +218,8 @@ class Member:
 
         The identity stays valid during a `Revoke`, and `Lose` removes it.
 
-        After a SyncGroup the new identity is set before `Revoke` and `AdoptAssignment` are returned, so that
-        callbacks commit with it (M4).
+        After a SyncGroup response, the new identity is set before the `Revoke` or `AdoptAssignment` that
+        follows, so that callbacks commit with the new identity (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
@@ -284,8 +285,8 @@ def is_subscribed(member: Member, topic: str) -> bool:
 def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
-    Java sends no heartbeats while JoinGroup is in flight (M6). In contrast, this member sends heartbeats
-    during a join if it keeps partitions.
+    Java sends no heartbeats while JoinGroup is in flight (M6). With `Policy.lose_on_session_timeout`, this
+    member also sends heartbeats during a join if it owns partitions.
     """
     if member.generation is None:
         return False

@@ -12,8 +12,8 @@ def on_subscribe(member: Member, event: SubscriptionChanged, now: int, out: Acti
     is_same_pattern = event.pattern is not None and event.pattern == member.pattern
     matches_changed = is_same_pattern and event.topics != member.topics
     if matches_changed and member.is_leader and member.state is S.STABLE:
-        # The metadata changed, so other topics match the pattern. As in Java, the reason says that the
-        # metadata changed.
+        # The subscription has changed because the metadata has changed: other topics match the pattern. As in
+        # Java, the reason in JoinGroup names the metadata, not the subscription.
         request_rejoin(member, METADATA_CHANGED)
     member.topics, member.pattern = event.topics, event.pattern
     if member.state is S.IDLE:

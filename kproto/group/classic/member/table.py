@@ -13,19 +13,21 @@ The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 * M21: JoinGroup is sent after the application has released the partitions that the member cannot keep. An
   eager member keeps none. A cooperative member keeps those of subscribed topics.
 
-* M21: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, adopts
-  the assignment, and joins again.
+* M21: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, and
+  adopts the assignment. If it has revoked any partitions, it joins again.
 
 * M3: an error code counts only if the member still has the generation and member id of the request.
 
-* M13: after UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID on any request, all partitions are
-  lost immediately. The next JoinGroup carries a reason (KIP-800, M116).
+* M13: after UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID, all partitions are lost immediately.
+  The next JoinGroup carries a reason (KIP-800, M116).
 
-* M81: only the leader watches the metadata of the group's topics, and rejoins when it changes.
+* M81: only the leader watches the metadata of the group's topics, and rejoins when the metadata changes. With
+  `Policy.every_member_watches`, followers watch the metadata of their own topics, too.
 
 The member differs from Java where Java's members can lose records, or fence each other endlessly:
 
-* A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
+* Unless `Policy.fenced_join_again` is set, a fenced member never joins again. Java's member joins again at
+  the next poll, and fences the other process.
 
 * After some errors the member returns `Fatal` and `Lose`, because the group assigns its partitions to other
   members. Java raises an exception and keeps the assignment, but sends no heartbeats.

@@ -59,7 +59,8 @@ def poll_end(member: Member) -> int | None:
     """Return the time at which max.poll.interval.ms expires, or None while it does not apply.
 
     Java does not check the interval while the coordinator is unknown (M107). With
-    `Policy.lose_on_session_timeout` the interval always applies to a member with partitions (M111).
+    `Policy.lose_on_session_timeout` the interval also applies while the coordinator is unknown and while the
+    member joins (M111).
     """
     if member.policy.lose_on_session_timeout:
         applies = member.state in POLL_TIMED or member.state in TIMED_WHILE_JOINING
