@@ -47,9 +47,18 @@ from .tls import YOURS, Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
-_ASSERTION_FILES: Final = tuple(f"{PREFIX}{name}" for name in ("file", "private_key_file", "template_file"))
-_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_kerberos_keytab", *_ASSERTION_FILES)
-_MISSING: Final = {
+_ASSERTION_FILE_OPTIONS: Final = tuple(
+    f"{PREFIX}{name}" for name in ("file", "private_key_file", "template_file")
+)
+_FILE_OPTIONS: Final = (
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "sasl_kerberos_keytab",
+    *_ASSERTION_FILE_OPTIONS,
+)
+# Mechanisms that are not supported, with the replacement.
+_MECHANISM_HINTS: Final = {
     "AWS_MSK_IAM": (
         "use OAUTHBEARER, and consumer.security.msk_iam.MskIamTokenProvider as sasl_oauth_token_provider"
     ),
@@ -73,9 +82,9 @@ class Security:
     tls: Tls | None = None
     tokens: TokenSource | None = None
     kerberos: Kerberos | None = None
-    # (Salt, number of iterations) -> salted password, for the last SCRAM login only. Computing the salted
-    # password takes most of the time of a login.
-    _salted: dict[tuple[bytes, int], bytes] = field(
+    # (Salt, number of iterations) -> salted password, at most one entry: that of the last SCRAM login.
+    # Computing the salted password takes most of the time of a login.
+    _salted_passwords: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
 
@@ -124,10 +133,10 @@ class Security:
         password = "" if self.password is None else self.password.reveal()
         for option, value in (("sasl_username", name), ("sasl_password", password)):
             if value != value.strip():
-                first = value != value.lstrip()
-                where, sign = ("begins", value[0]) if first else ("ends", value[-1])
-                character = "a line end" if sign in "\r\n" else "a space"
-                return f"{option} {where} with {character}; is that intended?"
+                has_leading_space = value != value.lstrip()
+                verb, character = ("begins", value[0]) if has_leading_space else ("ends", value[-1])
+                character_name = "a line end" if character in "\r\n" else "a space"
+                return f"{option} {verb} with {character_name}; is that intended?"
         return "are sasl_username and sasl_password right?"
 
     def exchange(self, token: Token | KerberosLogin | None = None) -> SaslClient:
@@ -148,18 +157,19 @@ class Security:
             self.username,
             password,
             nonce,
-            salt_password=self._salt,
+            salt_password=self._salt_password,
             by_token=self.by_token,
         )
 
-    def _salt(self, salt: bytes, iterations: int) -> bytes:
-        salted_password = self._salted.get((salt, iterations))
+    def _salt_password(self, salt: bytes, iterations: int) -> bytes:
+        """Return the salted password of SCRAM, and keep it for the next login."""
+        salted_password = self._salted_passwords.get((salt, iterations))
         if salted_password is None:
             assert self.mechanism is not None
             assert self.password is not None
             salted_password = salted(self.mechanism, self.password.reveal(), salt, iterations)
-            self._salted.clear()
-            self._salted[salt, iterations] = salted_password
+            self._salted_passwords.clear()
+            self._salted_passwords[salt, iterations] = salted_password
         return salted_password
 
     def __reduce__(self) -> Any:
@@ -172,6 +182,7 @@ PLAINTEXT: Final = Security()
 
 
 def _plaintext() -> Security:
+    """Return `PLAINTEXT`. A pickle of these settings refers to this function."""
     return PLAINTEXT
 
 
@@ -180,39 +191,41 @@ def security_options(options: Mapping[str, Any]) -> Security:
 
     Raise ConfigError for the first invalid option.
     """
-    values = {name: _path(name, value) for name, value in options.items() if value is not None}
+    values = {name: _path_text(name, value) for name, value in options.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
     protocol = str(values.get("security_protocol", "PLAINTEXT")).upper()
     with_tls, with_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
     for name in values:
         if name.startswith("ssl_") and not with_tls:
-            raise _wrong(name, values[name], f"only with security_protocol SSL or SASL_SSL; it is {protocol}")
+            allowed = f"only with security_protocol SSL or SASL_SSL; it is {protocol}"
+            raise _option_error(name, values[name], allowed)
         if name.startswith("sasl_") and not with_sasl:
             allowed = f"only with security_protocol SASL_SSL or SASL_PLAINTEXT; it is {protocol}"
-            raise _wrong(name, values[name], allowed)
-    sasl = _sasl(values) if with_sasl else {}
-    return Security(protocol=protocol, tls=_tls(values) if with_tls else None, **sasl)
+            raise _option_error(name, values[name], allowed)
+    sasl = _sasl_settings(values) if with_sasl else {}
+    return Security(protocol=protocol, tls=_tls_settings(values) if with_tls else None, **sasl)
 
 
-def _path(name: str, value: Any) -> Any:
+def _path_text(name: str, value: Any) -> Any:
     """Convert a Path to a string if the option names a file. Return any other `value` unchanged."""
-    return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
+    return str(cast("object", value)) if name in _FILE_OPTIONS and isinstance(value, Path) else value
 
 
-def _wrong(name: str, value: object, allowed: str) -> ConfigError:
+def _option_error(name: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(name, mask_secret(name, value), allowed)
 
 
-def _tls(values: Mapping[str, Any]) -> Tls:
-    own = values.get("ssl_context")
-    if own is not None:
+def _tls_settings(values: Mapping[str, Any]) -> Tls:
+    """Return the TLS settings: those of the application's `ssl_context`, or those of the other options."""
+    own_context = values.get("ssl_context")
+    if own_context is not None:
         for name in values:
             if name.startswith("ssl_") and name != "ssl_context":
-                raise _wrong(name, values[name], "ssl_context is also set: configure it there")
-        return Tls(own, YOURS, YOURS)
+                raise _option_error(name, values[name], "ssl_context is also set: configure it there")
+        return Tls(own_context, YOURS, YOURS)
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
-        raise _wrong("ssl_keyfile", values["ssl_keyfile"], "it needs ssl_certfile")
+        raise _option_error("ssl_keyfile", values["ssl_keyfile"], "it needs ssl_certfile")
     cafile = values.get("ssl_cafile")
     return Tls(
         context(
@@ -233,37 +246,39 @@ def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
 
-def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
+def _sasl_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Security` for the mechanism; reject options of other mechanisms."""
     mechanism = values.get("sasl_mechanism")
     if mechanism is None:
         allowed = f"security_protocol {values['security_protocol']} needs one of {', '.join(MECHANISMS)}"
         raise ConfigError("sasl_mechanism", None, allowed)
     mechanism = str(mechanism).upper()
     extensions = dict(values.get("sasl_extensions", {}))
-    oauth = [name for name in values if name.startswith(("sasl_oauth", "sasl_extensions"))]
-    kerberos = [name for name in values if name.startswith("sasl_kerberos_")]
+    oauth_options = [name for name in values if name.startswith(("sasl_oauth", "sasl_extensions"))]
+    kerberos_options = [name for name in values if name.startswith("sasl_kerberos_")]
     by_token = values.get("sasl_token_auth", False)
     if by_token and mechanism not in HASHES:
-        raise _wrong("sasl_token_auth", by_token, f"only with SCRAM; sasl_mechanism is {mechanism}")
+        raise _option_error("sasl_token_auth", by_token, f"only with SCRAM; sasl_mechanism is {mechanism}")
     if mechanism == "GSSAPI":
-        for name in (*oauth, "sasl_username", "sasl_password"):
+        for name in (*oauth_options, "sasl_username", "sasl_password"):
             if name in values:
-                raise _wrong(name, values[name], "sasl_mechanism GSSAPI uses Kerberos instead")
-        return {"mechanism": mechanism, "kerberos": _kerberos(values)}
-    if kerberos:
-        raise _wrong(kerberos[0], values[kerberos[0]], f"only with sasl_mechanism GSSAPI; it is {mechanism}")
+                raise _option_error(name, values[name], "sasl_mechanism GSSAPI uses Kerberos instead")
+        return {"mechanism": mechanism, "kerberos": _kerberos_settings(values)}
+    if kerberos_options:
+        name = kerberos_options[0]
+        raise _option_error(name, values[name], f"only with sasl_mechanism GSSAPI; it is {mechanism}")
     if mechanism == "OAUTHBEARER":
         for name in ("sasl_username", "sasl_password"):
             if name in values:
-                raise _wrong(name, values[name], "sasl_mechanism OAUTHBEARER sends a token instead")
-        return {"mechanism": mechanism, "tokens": _tokens(values), "extensions": extensions}
-    if oauth:
-        raise _wrong(oauth[0], values[oauth[0]], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
+                raise _option_error(name, values[name], "sasl_mechanism OAUTHBEARER sends a token instead")
+        return {"mechanism": mechanism, "tokens": _token_source(values), "extensions": extensions}
+    if oauth_options:
+        name = oauth_options[0]
+        raise _option_error(name, values[name], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
     for name in ("sasl_username", "sasl_password"):
         if not values.get(name):
-            raise _wrong(
-                name, values.get(name), f"sasl_mechanism {mechanism} needs a string that is not empty"
-            )
+            allowed = f"sasl_mechanism {mechanism} needs a string that is not empty"
+            raise _option_error(name, values.get(name), allowed)
     return {
         "mechanism": mechanism,
         "username": values["sasl_username"],
@@ -272,7 +287,7 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kerberos(values: Mapping[str, Any]) -> Kerberos:
+def _kerberos_settings(values: Mapping[str, Any]) -> Kerberos:
     keytab = values.get("sasl_kerberos_keytab")
     if keytab is not None and not Path(keytab).is_file():
         raise ConfigError("sasl_kerberos_keytab", keytab, "the path of a keytab; this file does not exist")
@@ -284,7 +299,8 @@ def _kerberos(values: Mapping[str, Any]) -> Kerberos:
     )
 
 
-def _tokens(values: Mapping[str, Any]) -> TokenSource:
+def _token_source(values: Mapping[str, Any]) -> TokenSource:
+    """Return the source of OAUTHBEARER tokens: a provider, or an endpoint with an assertion or a secret."""
     provider = values.get("sasl_oauth_token_provider")
     url = values.get("sasl_oauthbearer_token_endpoint_url")
     if (provider is None) == (url is None):
@@ -293,47 +309,46 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     if provider is not None:
         for name in values:
             if name.startswith("sasl_oauthbearer_"):
-                raise _wrong(name, values[name], "sasl_oauth_token_provider is also set: remove one of them")
-        return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
+                allowed = "sasl_oauth_token_provider is also set: remove one of them"
+                raise _option_error(name, values[name], allowed)
+        return TokenSource(_import_provider(provider) if isinstance(provider, str) else provider)
     scope, tls_context = values.get("sasl_oauthbearer_scope"), values.get("ssl_context")
     grant_type = values.get(_GRANT_TYPE)
     if any(name.startswith(PREFIX) for name in values):
         grant_type = grant_type or JWT_BEARER
         # With client credentials, a client id may be set, because some token endpoints need it (RFC 7521,
         # 4.2).
-        for name in _CREDENTIALS[1 if grant_type == CLIENT_CREDENTIALS else 0 :]:
+        replaced = () if grant_type == CLIENT_CREDENTIALS else (_CLIENT_ID,)
+        for name in (*replaced, _CLIENT_SECRET, _HEADER_URLENCODE):
             if name in values:
                 allowed = f"options that begin with {PREFIX} are also set, and an assertion replaces it"
-                raise _wrong(name, values[name], allowed)
-        client_id = values.get(_CREDENTIALS[0])
+                raise _option_error(name, values[name], allowed)
+        client_id = values.get(_CLIENT_ID)
         assertion = assertion_of(values)
         return TokenSource(AssertionEndpoint(str(url), assertion, scope, tls_context, grant_type, client_id))
     if grant_type == JWT_BEARER:
-        raise _wrong(_GRANT_TYPE, grant_type, f"only together with options that begin with {PREFIX}")
-    for name in _CREDENTIALS[:2]:
+        raise _option_error(_GRANT_TYPE, grant_type, f"only together with options that begin with {PREFIX}")
+    for name in (_CLIENT_ID, _CLIENT_SECRET):
         if not values.get(name):
-            raise _wrong(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
-    secret = Secret(values["sasl_oauthbearer_client_secret"])
+            raise _option_error(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
     endpoint = Endpoint(
         str(url),
-        values["sasl_oauthbearer_client_id"],
-        secret,
+        values[_CLIENT_ID],
+        Secret(values[_CLIENT_SECRET]),
         scope,
         tls_context,
-        encodes_header=values.get("sasl_oauthbearer_header_urlencode", False),
+        encodes_header=values.get(_HEADER_URLENCODE, False),
     )
     return TokenSource(endpoint)
 
 
 _GRANT_TYPE: Final = "sasl_oauthbearer_grant_type"
-_CREDENTIALS: Final = (
-    "sasl_oauthbearer_client_id",
-    "sasl_oauthbearer_client_secret",
-    "sasl_oauthbearer_header_urlencode",
-)
+_CLIENT_ID: Final = "sasl_oauthbearer_client_id"
+_CLIENT_SECRET: Final = "sasl_oauthbearer_client_secret"
+_HEADER_URLENCODE: Final = "sasl_oauthbearer_header_urlencode"
 
 
-def _imported(name: str) -> Callable[[], Any]:
+def _import_provider(name: str) -> Callable[[], Any]:
     """Import the function that MODULE:FUNCTION names. Raises ConfigError if it cannot be imported."""
     option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
     try:
@@ -352,59 +367,59 @@ def _imported(name: str) -> Callable[[], Any]:
 
 # ---- checks of single options
 
-_KERBEROS: Final = ("service_name", "domain_name", "principal", "keytab")
+_KERBEROS_NAMES: Final = ("service_name", "domain_name", "principal", "keytab")
 
 
-def _text(name: str, value: Any) -> None:
+def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise _wrong(name, value, "a string that is not empty")
-    if is_pem(value) or name not in _FILES:  # The name of a file may contain bytes that are not UTF-8.
+        raise _option_error(name, value, "a string that is not empty")
+    if is_pem(value) or name not in _FILE_OPTIONS:  # The name of a file may contain bytes that are not UTF-8.
         try:
             value.encode()
         except UnicodeEncodeError:
             allowed = "a string that UTF-8 can encode; this one has bytes that were not UTF-8, or a surrogate"
-            raise _wrong(name, value, allowed) from None
+            raise _option_error(name, value, allowed) from None
 
 
-def _flag(name: str, value: Any) -> None:
+def _check_flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise _wrong(name, value, "True or False")
+        raise _option_error(name, value, "True or False")
 
 
-def _protocol(name: str, value: Any) -> None:
+def _check_protocol(name: str, value: Any) -> None:
     if not isinstance(value, str) or value.upper() not in PROTOCOLS:
         raise ConfigError(name, value, f"allowed: {', '.join(PROTOCOLS)}")
 
 
-def _mechanism(name: str, value: Any) -> None:
+def _check_mechanism(name: str, value: Any) -> None:
     if not isinstance(value, str) or value.upper() not in MECHANISMS:
-        why = _MISSING.get(value.upper(), "") if isinstance(value, str) else ""
+        why = _MECHANISM_HINTS.get(value.upper(), "") if isinstance(value, str) else ""
         raise ConfigError(name, value, f"allowed: {', '.join(MECHANISMS)}" + (f"; {why}" if why else ""))
 
 
-def _min_version(name: str, value: Any) -> None:
+def _check_min_version(name: str, value: Any) -> None:
     if value not in ("TLSv1.2", "TLSv1.3"):
         raise ConfigError(
             name, value, "allowed: 'TLSv1.2', 'TLSv1.3'; older versions need your own ssl_context"
         )
 
 
-def _algorithm(name: str, value: Any) -> None:
+def _check_algorithm(name: str, value: Any) -> None:
     if value not in ALGORITHMS:
-        raise _wrong(name, value, f"allowed: {', '.join(ALGORITHMS)}")
+        raise _option_error(name, value, f"allowed: {', '.join(ALGORITHMS)}")
 
 
-def _grant_type(name: str, value: Any) -> None:
+def _check_grant_type(name: str, value: Any) -> None:
     if value not in GRANT_TYPES:
-        raise _wrong(name, value, f"allowed: {', '.join(GRANT_TYPES)}")
+        raise _option_error(name, value, f"allowed: {', '.join(GRANT_TYPES)}")
 
 
-def _count(name: str, value: Any) -> None:
+def _check_seconds(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _wrong(name, value, "a whole number of seconds, at least 0")
+        raise _option_error(name, value, "a whole number of seconds, at least 0")
 
 
-def _context(name: str, value: Any) -> None:
+def _check_context(name: str, value: Any) -> None:
     if not isinstance(value, ssl.SSLContext):
         raise ConfigError(name, value, "an ssl.SSLContext")
     if value.protocol == ssl.PROTOCOL_TLS_SERVER:
@@ -415,12 +430,12 @@ def _context(name: str, value: Any) -> None:
         raise ConfigError(name, value, allowed)
 
 
-def _provider(name: str, value: Any) -> None:
+def _check_provider(name: str, value: Any) -> None:
     if not callable(value) and not (isinstance(value, str) and PROVIDER_NAME.fullmatch(value)):
         raise ConfigError(name, HIDDEN, "a function that returns a token, or its name as MODULE:FUNCTION")
 
 
-def _url(name: str, value: Any) -> None:
+def _check_url(name: str, value: Any) -> None:
     allowed = "an address such as https://login.example.com/oauth2/token"
     if isinstance(value, str) and "@" in value:
         allowed += ", without a password: that is sasl_oauthbearer_client_secret"
@@ -432,7 +447,7 @@ def _url(name: str, value: Any) -> None:
         raise ConfigError(name, value, allowed)
 
 
-def _extensions(name: str, value: Any) -> None:
+def _check_extensions(name: str, value: Any) -> None:
     allowed = "a mapping of strings to strings"
     if not isinstance(value, Mapping):
         raise ConfigError(name, value, allowed)
@@ -444,39 +459,39 @@ def _extensions(name: str, value: Any) -> None:
 
 
 _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
-    "security_protocol": _protocol,
-    "ssl_cafile": _text,
-    "ssl_certfile": _text,
-    "ssl_keyfile": _text,
-    "ssl_password": _text,
-    "ssl_check_hostname": _flag,
-    "ssl_min_version": _min_version,
-    "ssl_context": _context,
-    "sasl_mechanism": _mechanism,
-    "sasl_username": _text,
-    "sasl_password": _text,
-    "sasl_token_auth": _flag,
-    "sasl_oauth_token_provider": _provider,
-    "sasl_oauthbearer_token_endpoint_url": _url,
-    "sasl_oauthbearer_client_id": _text,
-    "sasl_oauthbearer_client_secret": _text,
-    "sasl_oauthbearer_scope": _text,
-    "sasl_oauthbearer_header_urlencode": _flag,
-    "sasl_oauthbearer_grant_type": _grant_type,
-    "sasl_extensions": _extensions,
-    **dict.fromkeys((f"sasl_kerberos_{name}" for name in _KERBEROS), _text),
-    f"{PREFIX}algorithm": _algorithm,
-    f"{PREFIX}claim_exp_seconds": _count,
-    f"{PREFIX}claim_nbf_seconds": _count,
-    f"{PREFIX}claim_jti_include": _flag,
+    "security_protocol": _check_protocol,
+    "ssl_cafile": _check_text,
+    "ssl_certfile": _check_text,
+    "ssl_keyfile": _check_text,
+    "ssl_password": _check_text,
+    "ssl_check_hostname": _check_flag,
+    "ssl_min_version": _check_min_version,
+    "ssl_context": _check_context,
+    "sasl_mechanism": _check_mechanism,
+    "sasl_username": _check_text,
+    "sasl_password": _check_text,
+    "sasl_token_auth": _check_flag,
+    "sasl_oauth_token_provider": _check_provider,
+    "sasl_oauthbearer_token_endpoint_url": _check_url,
+    "sasl_oauthbearer_client_id": _check_text,
+    "sasl_oauthbearer_client_secret": _check_text,
+    "sasl_oauthbearer_scope": _check_text,
+    "sasl_oauthbearer_header_urlencode": _check_flag,
+    "sasl_oauthbearer_grant_type": _check_grant_type,
+    "sasl_extensions": _check_extensions,
+    **dict.fromkeys((f"sasl_kerberos_{name}" for name in _KERBEROS_NAMES), _check_text),
+    f"{PREFIX}algorithm": _check_algorithm,
+    f"{PREFIX}claim_exp_seconds": _check_seconds,
+    f"{PREFIX}claim_nbf_seconds": _check_seconds,
+    f"{PREFIX}claim_jti_include": _check_flag,
     **dict.fromkeys(
         [
-            *_ASSERTION_FILES,
+            *_ASSERTION_FILE_OPTIONS,
             *(
                 f"{PREFIX}{name}"
                 for name in ("claim_aud", "claim_iss", "claim_sub", "private_key_passphrase")
             ),
         ],
-        _text,
+        _check_text,
     ),
 }

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
@@ -38,14 +38,28 @@ if TYPE_CHECKING:
     from ..producer_options import ProducerConfig
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED_CHARACTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _REGISTRY_PREFIXES: Final = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _WHITESPACE: Final = "".join(map(chr, range(0x21)))  # The characters that Java's String.trim removes.
-_MODULES: Final = {
+# Java's login modules -> their mechanisms. The first is the default.
+_LOGIN_MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "Krb5LoginModule": ("GSSAPI",),
+}
+# Mechanism -> JAAS option -> this library's option.
+_OPTIONAL_JAAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "OAUTHBEARER": {
+        "clientId": "sasl_oauthbearer_client_id",
+        "clientSecret": "sasl_oauthbearer_client_secret",
+        "scope": "sasl_oauthbearer_scope",
+    },
+    "GSSAPI": {
+        "serviceName": "sasl_kerberos_service_name",
+        "principal": "sasl_kerberos_principal",
+        "keyTab": "sasl_kerberos_keytab",
+    },
 }
 # The prefixes of JAAS options that Java supports and this library does not, with the reason.
 _UNSUPPORTED_JAAS: Final = {
@@ -53,22 +67,25 @@ _UNSUPPORTED_JAAS: Final = {
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
 # The options whose value in a file is true or false.
-_FLAGGED: Final = (
+_FLAG_OPTIONS: Final = (
     "ssl_check_hostname",
     "sasl_oauthbearer_header_urlencode",
     "sasl_token_auth",
     "sasl_oauthbearer_assertion_claim_jti_include",
 )
 # The options whose value in a file is a number.
-_NUMBERED: Final = (
+_NUMBER_OPTIONS: Final = (
     "sasl_oauthbearer_assertion_claim_exp_seconds",
     "sasl_oauthbearer_assertion_claim_nbf_seconds",
 )
 # All options that a file can contain. A file cannot contain an option whose value is an object.
-_TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
+_OPTIONS_IN_FILES: Final = NAMES - {"ssl_context", "sasl_extensions"}
 # Java's default class sends a client assertion only if one of these properties is set.
-_SENT_BY_DEFAULT: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
-_FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+_DEFAULT_ASSERTION_PROPERTIES: Final = (
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.claim.iss",
+)
+_FLAG_VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
 @overload
@@ -92,7 +109,7 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
     if client not in ("consumer", "producer", "admin"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'admin'")
     try:
-        return _options(path, client)
+        return _read_options(path, client)
     # Raise the error again from this function, because a traceback with the inner frames would contain
     # passwords.
     except KprotoError as error:
@@ -101,14 +118,14 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
         raise error.with_traceback(None)  # noqa: B904
 
 
-def _options(path: str | Path, client: str) -> Any:
-    properties = _read(path)
-    secured = from_java(properties)
+def _read_options(path: str | Path, client: str) -> Any:
+    properties = _read_file(path)
+    security = from_java(properties)
     if client == "admin":
-        return secured
+        return security
     from .client_options import options_of
 
-    return {**options_of(properties, client, str(path)), **secured}
+    return {**options_of(properties, client, str(path)), **security}
 
 
 def about_security(path: str | Path) -> dict[str, str]:
@@ -116,7 +133,7 @@ def about_security(path: str | Path) -> dict[str, str]:
 
     Raise ConfigError if the file is unreadable.
     """
-    return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
+    return {name: value for name, value in _read_file(path).items() if name.startswith(PREFIXES)}
 
 
 def about_registry(path: str | Path) -> dict[str, str]:
@@ -127,19 +144,23 @@ def about_registry(path: str | Path) -> dict[str, str]:
     Confluent's tools accept login properties with and without the prefix `schema.registry.`. They are
     returned without this prefix.
     """
-    selected = {name: value for name, value in _read(path).items() if name.startswith(_REGISTRY_PREFIXES)}
+    selected = {
+        name: value for name, value in _read_file(path).items() if name.startswith(_REGISTRY_PREFIXES)
+    }
     return {
         name if name == "schema.registry.url" else name.removeprefix("schema.registry."): value
         for name, value in sorted(selected.items())
     }
 
 
-def _read(path: Any) -> dict[str, str]:
+def _read_file(path: Any) -> dict[str, str]:
+    """Return all properties of a file. Raise ConfigError if it is unreadable or has `config.providers`."""
     allowed = "a Java client.properties file"
     if not isinstance(path, str | Path):
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a string or a pathlib.Path")
     name = str(cast("object", path))
-    if any(sign in name for sign in ("=", ": ", "\n", "\0")) and not os.path.exists(name):
+    is_content = any(separator in name for separator in ("=", ": ", "\n", "\0")) and not os.path.exists(name)
+    if is_content:
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, not its content")
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
@@ -148,44 +169,41 @@ def _read(path: Any) -> dict[str, str]:
         raise ConfigError("path", name, f"{allowed} ({why})") from None
     properties = read_properties(text)
     if providers := properties.get("config.providers"):
-        raise ConfigError(
-            "config.providers",
-            providers,
-            "leave it empty, because ${...} is not resolved; write the value itself",
-        )
+        allowed = "leave it empty, because ${...} is not resolved; write the value itself"
+        raise ConfigError("config.providers", providers, allowed)
     return properties
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
-    """Convert security properties from Java's names to this library's options."""
-    settings = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
+    """Convert security properties of Java to options. An unsupported one raises ConfigError."""
+    settings = {name: _trim(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     remaining = {name: value for name, value in settings.items() if value}
     options: dict[str, Any] = {}
-    for java, (ours, read) in _RENAMED.items():
+    for java, ours in _RENAMED.items():
         if java in remaining:
-            options[ours] = read(java, remaining.pop(java))
-    # An empty value disables the check of the host name.
-    if "ssl.endpoint.identification.algorithm" in settings:
-        check = settings["ssl.endpoint.identification.algorithm"].lower()
-        remaining.pop("ssl.endpoint.identification.algorithm", None)
-        if check not in ("", "https"):
-            raise ConfigError("ssl.endpoint.identification.algorithm", check, "https, or empty for no check")
-        if not check:
+            options[ours] = remaining.pop(java)
+    identification = "ssl.endpoint.identification.algorithm"
+    if identification in settings:
+        algorithm = settings[identification].lower()
+        remaining.pop(identification, None)
+        if algorithm not in ("", "https"):
+            raise ConfigError(identification, algorithm, "https, or empty for no check")
+        if not algorithm:  # An empty value disables the check of the host name.
             options["ssl_check_hostname"] = False
-    _stores(remaining, options)
-    _jaas(remaining, options)
-    _retriever(remaining, options)
+    _set_tls_files(remaining, options)
+    _set_login(remaining, options)
+    _set_grant_type(remaining, options)
     protocols = remaining.pop("ssl.enabled.protocols", "")
     if protocols and "TLSv1.2" not in protocols:
         if "TLSv1.3" not in protocols:
             raise ConfigError("ssl.enabled.protocols", protocols, "TLSv1.2, TLSv1.3, or both")
         options["ssl_min_version"] = "TLSv1.3"
     for name in remaining:
-        plain = name.replace(".", "_")
-        if plain in NAMES:  # The property is an option of this library, with dots instead of underscores.
-            options[plain] = _value(plain, remaining[name])
+        option = name.replace(".", "_")
+        if option in NAMES:  # The property is an option of this library, with dots instead of underscores.
+            options[option] = _option_value(option, remaining[name])
         elif name not in _IGNORED:
-            allowed = _as_written(option_hint(plain, "an admin client") or "this client has no such option")
+            allowed = _with_dots(option_hint(option, "an admin client") or "this client has no such option")
             raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
     if str(options.get("sasl_mechanism", "")).upper() != "GSSAPI":
         options.pop("sasl_kerberos_service_name", None)  # Java uses the property only with GSSAPI.
@@ -194,70 +212,69 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     return cast("SecurityConfig", options)
 
 
-def _value(option: str, text: str) -> Any:
+def _option_value(option: str, text: str) -> Any:
     """Convert an option's text. Invalid text is returned unchanged, and the option's check rejects it."""
-    if option in _FLAGGED:
-        return _FLAGS.get(text.lower(), text)
-    return int(text) if option in _NUMBERED and text.isascii() and text.isdigit() else text
+    if option in _FLAG_OPTIONS:
+        return _FLAG_VALUES.get(text.lower(), text)
+    return int(text) if option in _NUMBER_OPTIONS and text.isascii() and text.isdigit() else text
 
 
-def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
-    """Set the grant type that corresponds to the class in sasl.oauthbearer.jwt.retriever.class.
+def _set_grant_type(settings: dict[str, str], options: dict[str, Any]) -> None:
+    """Set the grant type for the class in sasl.oauthbearer.jwt.retriever.class, and remove this property.
 
     Java's default class sends a client assertion only if the properties name a file with the assertion, or
     its issuer (Java's ClientCredentialsRequestFormatterFactory). Without these two, the class ignores the
     other assertion properties.
     """
-    name = "sasl.oauthbearer.jwt.retriever.class"
-    retriever = settings.pop(name, "")
-    short = retriever.rpartition(".")[2]
-    with_credentials = short in ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
-    if any(key.startswith("sasl.oauthbearer.assertion.") for key in settings):
+    retriever_property = "sasl.oauthbearer.jwt.retriever.class"
+    retriever = settings.pop(retriever_property, "")
+    class_name = retriever.rpartition(".")[2]
+    with_credentials = class_name in ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
+    if any(name.startswith("sasl.oauthbearer.assertion.") for name in settings):
         if "sasl.oauthbearer.grant.type" in settings:
             return  # This library's option, which Java does not have.
-        if with_credentials and any(key in settings for key in _SENT_BY_DEFAULT):
+        if with_credentials and any(name in settings for name in _DEFAULT_ASSERTION_PROPERTIES):
             options["sasl_oauthbearer_grant_type"] = CLIENT_CREDENTIALS
             options.pop("sasl_oauthbearer_client_secret", None)  # As in Java, the assertion replaces it.
             settings.pop("sasl.oauthbearer.header.urlencode", None)
-        elif short != "JwtBearerJwtRetriever":
+        elif class_name != "JwtBearerJwtRetriever":
             allowed = (
                 "a JwtBearerJwtRetriever together with sasl.oauthbearer.assertion properties, or set "
                 "sasl.oauthbearer.assertion.claim.iss, too"
             )
-            raise ConfigError(name, retriever or None, allowed)
+            raise ConfigError(retriever_property, retriever or None, allowed)
     elif not with_credentials:
         allowed = (
             "a DefaultJwtRetriever or ClientCredentialsJwtRetriever, a JwtBearerJwtRetriever with "
             "sasl.oauthbearer.assertion properties, or sasl.oauth.token.provider instead"
         )
-        raise ConfigError(name, retriever, allowed)
+        raise ConfigError(retriever_property, retriever, allowed)
 
 
-def _trimmed(name: str, text: str) -> str:
+def _trim(name: str, text: str) -> str:
     """Trim a value as Java's ConfigDef does, passwords included.
 
     The values of options that Java does not have are not trimmed.
     """
-    ours = name.replace(".", "_") in NAMES and name not in _RENAMED
-    return text if ours else text.strip(_WHITESPACE)
+    is_only_ours = name.replace(".", "_") in NAMES and name not in _RENAMED
+    return text if is_only_ours else text.strip(_WHITESPACE)
 
 
-def _as_written(hint: str) -> str:
+def _with_dots(hint: str) -> str:
     """Return an error's advice, with the option names spelled with dots as in a properties file."""
-    return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
+    return re.sub(
+        r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _OPTIONS_IN_FILES else word[0], hint
+    )
 
 
-def _as_is(name: str, value: str) -> str:
-    return value
-
-
-_RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "security.protocol": ("security_protocol", _as_is),
-    "sasl.mechanism": ("sasl_mechanism", _as_is),
-    "sasl.oauthbearer.token.endpoint.url": ("sasl_oauthbearer_token_endpoint_url", _as_is),
-    "sasl.oauthbearer.client.credentials.client.id": ("sasl_oauthbearer_client_id", _as_is),
-    "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
-    "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
+# Java's property -> this library's option, which has the same value.
+_RENAMED: Final[Mapping[str, str]] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_secret",
+    "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
 }
 # Properties that are ignored because they do not influence authentication: the JVM's providers, and the
 # timing of Java's login thread.
@@ -287,66 +304,68 @@ _IGNORED: Final = frozenset(
 )
 
 
-def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
-    trust = settings.pop("ssl.truststore.location", None)
-    kind = _kind(trust, settings.pop("ssl.truststore.type", None))
-    password = settings.pop("ssl.truststore.password", None)
-    pem = settings.pop("ssl.truststore.certificates", None)
-    if pem is not None:
-        options["ssl_cafile"] = pem
-    elif trust is not None:
-        _readable("ssl.truststore", trust, kind)
-        options["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
-    own = settings.pop("ssl.keystore.location", None)
-    kind = _kind(own, settings.pop("ssl.keystore.type", None))
-    store_password = settings.pop("ssl.keystore.password", None)
+def _set_tls_files(settings: dict[str, str], options: dict[str, Any]) -> None:
+    """Set the TLS options for the trust store and the key store, and remove their properties."""
+    trust_store = settings.pop("ssl.truststore.location", None)
+    trust_store_type = _store_type(trust_store, settings.pop("ssl.truststore.type", None))
+    trust_store_password = settings.pop("ssl.truststore.password", None)
+    authorities = settings.pop("ssl.truststore.certificates", None)
+    if authorities is not None:
+        options["ssl_cafile"] = authorities
+    elif trust_store is not None:
+        _check_store_type("ssl.truststore", trust_store, trust_store_type)
+        if trust_store_type == "PKCS12":
+            options["ssl_cafile"] = _read_trust_store(trust_store, trust_store_password)
+        else:
+            options["ssl_cafile"] = trust_store
+    key_store = settings.pop("ssl.keystore.location", None)
+    key_store_type = _store_type(key_store, settings.pop("ssl.keystore.type", None))
+    key_store_password = settings.pop("ssl.keystore.password", None)
     key_password = settings.pop("ssl.key.password", None)
     chain, key = settings.pop("ssl.keystore.certificate.chain", None), settings.pop("ssl.keystore.key", None)
-    if own is not None:
-        _readable("ssl.keystore", own, kind)
-    if chain is not None or own is not None:
-        options["ssl_certfile"] = chain if chain is not None else own
+    if key_store is not None:
+        _check_store_type("ssl.keystore", key_store, key_store_type)
+    if chain is not None or key_store is not None:
+        options["ssl_certfile"] = chain if chain is not None else key_store
         if key is not None:
             options["ssl_keyfile"] = key
-        wanted = store_password if own is not None and kind == "PKCS12" else key_password or store_password
-        if wanted is not None:
-            options["ssl_password"] = wanted
+        is_pkcs12_store = key_store is not None and key_store_type == "PKCS12"
+        password = key_store_password if is_pkcs12_store else key_password or key_store_password
+        if password is not None:
+            options["ssl_password"] = password
 
 
-def _kind(path: str | None, declared: str | None) -> str:
+def _store_type(path: str | None, declared: str | None) -> str:
     """Return a store's format: the declared one, else that of the file extension, else Java's default.
 
     Java also reads a PKCS12 file that is declared as JKS, the default format. So a file declared as JKS
     counts as PKCS12 if its content is PKCS12.
     """
-    names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
+    extensions = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:
-        wanted = "PEM" if path is None else "JKS"
+        default = "PEM" if path is None else "JKS"
         declared = next(
-            (kind for kind, ends in names.items() if path and path.lower().endswith(ends)), wanted
+            (kind for kind, ends in extensions.items() if path and path.lower().endswith(ends)), default
         )
     if declared.upper() == "JKS" and path is not None and is_pkcs12(path):
         return "PKCS12"
     return declared.upper()
 
 
-def _readable(store: str, path: str, kind: str) -> None:
+def _check_store_type(store: str, path: str, kind: str) -> None:
+    """Raise ConfigError if the store is neither PEM nor PKCS12. `store` is the prefix of its properties."""
     if kind not in ("PEM", "PKCS12"):
         if not os.path.isfile(path):
-            raise ConfigError(
-                f"{store}.location",
-                path,
-                "this file does not exist; give the path of an existing PEM or PKCS12 file",
-            )
-        raise ConfigError(
-            f"{store}.type",
-            kind,
+            allowed = "this file does not exist; give the path of an existing PEM or PKCS12 file"
+            raise ConfigError(f"{store}.location", path, allowed)
+        allowed = (
             f"PEM or PKCS12: convert {path} with `keytool -importkeystore -deststoretype PKCS12 "
-            "-destkeystore FILE.p12 -srckeystore ...`",
+            "-destkeystore FILE.p12 -srckeystore ...`"
         )
+        raise ConfigError(f"{store}.type", kind, allowed)
 
 
-def _trusted(path: str, password: str | None) -> str:
+def _read_trust_store(path: str, password: str | None) -> str:
     """Read a PKCS12 trust store, and return its certificates as PEM text."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
@@ -359,64 +378,63 @@ def _trusted(path: str, password: str | None) -> str:
     except ValueError:
         allowed = "a PKCS12 file; ssl.truststore.password must be its password"
         raise ConfigError("ssl.truststore.location", path, allowed) from None
-    held = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
-    if not held:
+    entries = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
+    if not entries:
         allowed = "a PKCS12 file with certificates; it has none"
         raise ConfigError("ssl.truststore.location", path, allowed)
-    return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in held).decode()
+    return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in entries).decode()
 
 
-def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
+def _set_login(settings: dict[str, str], options: dict[str, Any]) -> None:
+    """Set the options for the login module in sasl.jaas.config, and remove this property.
+
+    Without the option sasl_mechanism, the module determines the mechanism. If the option is set to an unknown
+    mechanism, nothing is set, and the check of sasl_mechanism reports it later.
+    """
     line = settings.pop("sasl.jaas.config", None)
     if line is None:
         return
-    wanted = result.get("sasl_mechanism")
-    if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
-        return  # The mechanism does not exist. The check of sasl_mechanism reports it later.
-    module, options = read_jaas(line)
-    mechanisms = next(
-        (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None
-    )
-    if mechanisms is None:
-        allowed = f"one of {', '.join(_MODULES)}"
-        raise ConfigError("sasl.jaas.config", module, allowed)
-    mechanism = str(result.get("sasl_mechanism", mechanisms[0])).upper()
-    if mechanism not in mechanisms:
-        allowed = f"a module for sasl.mechanism {mechanism}"
-        raise ConfigError("sasl.jaas.config", module, allowed)
-    for name, text in options.items():
-        why = next((why for begins, why in _UNSUPPORTED_JAAS.items() if name.startswith(begins)), None)
+    configured = options.get("sasl_mechanism")
+    is_known = any(str(configured).upper() in mechanisms for mechanisms in _LOGIN_MODULES.values())
+    if configured is not None and not is_known:
+        return
+    module, jaas_options = read_jaas(line)
+    mechanism = _login_mechanism(module, configured)
+    for name, text in jaas_options.items():
+        why = next((why for prefix, why in _UNSUPPORTED_JAAS.items() if name.startswith(prefix)), None)
         if why is not None and text.lower() != "false":
             raise ConfigError("sasl.jaas.config", module, f"without {name}: {why}")
-    result.setdefault("sasl_mechanism", mechanism)
-    if mechanism == "OAUTHBEARER":
-        for jaas, ours in (
-            ("clientId", "sasl_oauthbearer_client_id"),
-            ("clientSecret", "sasl_oauthbearer_client_secret"),
-            ("scope", "sasl_oauthbearer_scope"),
-        ):
-            if jaas in options:
-                result.setdefault(ours, options[jaas])
-        extensions = {name[10:]: value for name, value in options.items() if name.startswith("extension_")}
-        if extensions:
-            result["sasl_extensions"] = extensions
-        return
-    if mechanism == "GSSAPI":
-        for jaas, ours in (
-            ("serviceName", "sasl_kerberos_service_name"),
-            ("principal", "sasl_kerberos_principal"),
-            ("keyTab", "sasl_kerberos_keytab"),
-        ):
-            if jaas in options:
-                result.setdefault(ours, options[jaas])
+    options.setdefault("sasl_mechanism", mechanism)
+    if mechanism in _OPTIONAL_JAAS:
+        for jaas, ours in _OPTIONAL_JAAS[mechanism].items():
+            if jaas in jaas_options:
+                options.setdefault(ours, jaas_options[jaas])
+        prefix = "extension_"
+        names = [name for name in jaas_options if name.startswith(prefix)]
+        if names and mechanism == "OAUTHBEARER":
+            options["sasl_extensions"] = {name.removeprefix(prefix): jaas_options[name] for name in names}
         return
     for jaas, ours in (("username", "sasl_username"), ("password", "sasl_password")):
-        if jaas not in options:
+        if jaas not in jaas_options:
             raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." after the module\'s name')
-        result[ours] = options[jaas]
+        options[ours] = jaas_options[jaas]
     # Of Java's login modules, only ScramLoginModule reads `tokenauth`.
-    if mechanism.startswith("SCRAM") and options.get("tokenauth", "").lower() == "true":
-        result["sasl_token_auth"] = True
+    if mechanism.startswith("SCRAM") and jaas_options.get("tokenauth", "").lower() == "true":
+        options["sasl_token_auth"] = True
+
+
+def _login_mechanism(module: str, configured: Any) -> str:
+    """Return `configured`, or the module's default if it is None. A mismatch raises ConfigError."""
+    mechanisms = next(
+        (known for name, known in _LOGIN_MODULES.items() if module.endswith(f".{name}") or module == name),
+        None,
+    )
+    if mechanisms is None:
+        raise ConfigError("sasl.jaas.config", module, f"one of {', '.join(_LOGIN_MODULES)}")
+    mechanism = mechanisms[0] if configured is None else str(configured).upper()
+    if mechanism not in mechanisms:
+        raise ConfigError("sasl.jaas.config", module, f"a module for sasl.mechanism {mechanism}")
+    return mechanism
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -433,40 +451,43 @@ def read_properties(text: str) -> dict[str, str]:
         line = line.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
+        # An odd number of backslashes at the end of a line continues it on the next line.
         while (len(line) - len(line.rstrip("\\"))) % 2:
-            line, more = line[:-1], next(lines, "").lstrip(" \t\f")
-            if not line and more[:1] in ("", "#", "!"):
+            line, continuation = line[:-1], next(lines, "").lstrip(" \t\f")
+            if not line and continuation[:1] in ("", "#", "!"):
                 break  # The line is continued, but the next line is empty or a comment.
-            line += more
+            line += continuation
         if not line:
             continue
-        at = 0
-        while at < len(line) and line[at] not in "=: \t\f":
-            at += 2 if line[at] == "\\" else 1
-        value = line[at:].lstrip(" \t\f")
-        if value[:1] in ("=", ":"):
-            value = value[1:].lstrip(" \t\f")
-        name, meant = _unescaped(line[:at]), _unescaped(value)
-        if name is None or meant is None:
+        name_end = 0
+        while name_end < len(line) and line[name_end] not in "=: \t\f":
+            name_end += 2 if line[name_end] == "\\" else 1
+        escaped_value = line[name_end:].lstrip(" \t\f")
+        if escaped_value[:1] in ("=", ":"):
+            escaped_value = escaped_value[1:].lstrip(" \t\f")
+        name, value = _unescape(line[:name_end]), _unescape(escaped_value)
+        if name is None or value is None:
             allowed = r"\u with four hexadecimal digits, and \\ for a backslash"
             raise ConfigError(name or HIDDEN, HIDDEN, allowed)
-        properties[name] = meant
+        properties[name] = value
     return properties
 
 
-def _unescaped(text: str) -> str | None:
+def _unescape(text: str) -> str | None:
     r"""Replace Java's escape sequences. Return None for a \u that is not followed by four hex digits."""
     if "\\" not in text:
         return text
     if any(escape[2] == "u" for escape in _ESCAPE.finditer(text)):
         return None
 
-    def character(escape: re.Match[str]) -> str:
+    def replacement(escape: re.Match[str]) -> str:
         if escape[1] is not None:
             return chr(int(escape[1], 16))
-        return _LETTERS.get(escape[2], escape[2])
+        return _ESCAPED_CHARACTERS.get(escape[2], escape[2])
 
     # Java writes a character beyond U+FFFF as two surrogates. They are joined into one character.
     return (
-        _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        _ESCAPE.sub(replacement, text)
+        .encode("utf-16-le", "surrogatepass")
+        .decode("utf-16-le", "surrogatepass")
     )

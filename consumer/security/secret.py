@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+# As Kafka shows a password (Password.HIDDEN).
 HIDDEN = "[hidden]"
-"""As Kafka shows a password (Password.HIDDEN)."""
 
 
 class Secret:
@@ -108,8 +108,8 @@ def is_secret_value(option: str, value: object) -> bool:
 _ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
 # The characters that end the login in a URL, and those that begin its parameters. An address that was copied
 # from a URL may contain a login and parameters.
-_AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
-_PARAMETERS: Final = re.compile(r"[?#;=&/]")
+_LOGIN_END: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
+_PARAMETERS_START: Final = re.compile(r"[?#;=&/]")
 
 
 def mask_login(address: str) -> str:
@@ -118,23 +118,25 @@ def mask_login(address: str) -> str:
     An address that was copied from a URL may have a password before "@" or after "?". So only the protocol
     and parts that look like a host or a port are shown.
     """
-    prefix, mark, rest = address.partition("://")
-    if not mark or not prefix.replace("_", "").isalnum():
-        prefix, mark, rest = "", "", address
-    *logins, rest = _AT.split(rest)
+    scheme, separator, rest = address.partition("://")
+    if not separator or not scheme.replace("_", "").isalnum():
+        scheme, separator, rest = "", "", address
+    *logins, rest = _LOGIN_END.split(rest)
     if logins and ("%40" in address or not address.isascii()):
-        return f"{prefix}{mark}{HIDDEN}"  # An encoded "@" may be part of the password.
+        return f"{scheme}{separator}{HIDDEN}"  # An encoded "@" may be part of the password.
     login = f"{HIDDEN}@" if logins else ""
-    return f"{prefix}{mark}{login}{','.join(map(_mask_address, rest.split(',')))}"
+    return f"{scheme}{separator}{login}{','.join(map(_mask_address, rest.split(',')))}"
 
 
 def _mask_address(address: str) -> str:
+    """Mask the parts of one address that do not look like a host or a port. It contains no login."""
     if _ADDRESS.fullmatch(address):
         return address
-    parameters = _PARAMETERS.search(address)
-    if parameters:
-        shown_length = parameters.end() if parameters[0] == "?" else parameters.start()
-        return f"{_mask_address(address[:shown_length].rstrip('?'))}{'?' * (parameters[0] == '?')}{HIDDEN}"
+    match = _PARAMETERS_START.search(address)
+    if match:
+        is_query = match[0] == "?"
+        host = address[: match.end() if is_query else match.start()].rstrip("?")
+        return f"{_mask_address(host)}{'?' if is_query else ''}{HIDDEN}"
     return f"{address.partition(':')[0]}:{HIDDEN}" if ":" in address else HIDDEN
 
 
@@ -152,9 +154,10 @@ def mask_logins(value: Any, depth: int = 3) -> Any:
         return "..."
     if isinstance(value, Mapping):
         options: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        # With a depth of 0, a key that is a container, such as a tuple, is not shown.
         return {
-            mask_logins(key, 0): HIDDEN if is_secret_value(str(key), inner) else mask_logins(inner, depth - 1)
-            for key, inner in options.items()
+            mask_logins(key, 0): HIDDEN if is_secret_value(str(key), item) else mask_logins(item, depth - 1)
+            for key, item in options.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
         entries: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]

@@ -29,7 +29,7 @@ from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
 # The file names that OpenSSL reads in a folder of certificate authorities.
-_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
+_HASHED_FILE_NAME: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
 _BLOCK: Final = re.compile(
@@ -38,15 +38,16 @@ _BLOCK: Final = re.compile(
     r"(?P<body>[A-Za-z0-9+/=\s]*)"
     r"-----END (?P=label)-----"
 )
-_MARKS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-_JAVA: Final = (".jks", ".keystore", ".truststore")
-_KEYTOOL: Final = (
+# Byte order mark -> the codec that removes the mark.
+_BYTE_ORDER_MARKS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JKS_EXTENSIONS: Final = (".jks", ".keystore", ".truststore")
+_KEYTOOL_HINT: Final = (
     "a Java keystore is not PEM: export with `keytool -exportcert -rfc` (authorities), or convert with "
     "`keytool -importkeystore -deststoretype PKCS12` (certificates with their keys)"
 )
-_CERTIFICATES: Final = "a file of PEM certificates, or their text"
-_OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfile"
+_AUTHORITIES_ALLOWED: Final = "a file of PEM certificates, or their text"
+_CERTIFICATE_ALLOWED: Final = "a PEM certificate, with its key in the same file or in ssl_keyfile"
 
 
 def is_pem(value: str) -> bool:
@@ -57,7 +58,7 @@ def is_pem(value: str) -> bool:
 def is_pkcs12(path: str) -> bool:
     """Return whether a file's content is a PKCS12 store, which keytool creates by default since Java 9."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-        return _pkcs12_begins(file.read(16))
+        return _is_pkcs12_data(file.read(16))
     return False
 
 
@@ -65,19 +66,21 @@ def trust(context: ssl.SSLContext, option: str, cafile: str) -> None:
     """Trust the certificates in a file, PEM text or folder, even if they are not self-signed."""
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not is_pem(cafile) and os.path.isdir(cafile):
-        if not any(map(_HASHED.fullmatch, os.listdir(cafile))):
-            allowed = f"{_CERTIFICATES}; in this folder OpenSSL finds none (`openssl rehash` renames them)"
+        if not any(map(_HASHED_FILE_NAME.fullmatch, os.listdir(cafile))):
+            allowed = (
+                f"{_AUTHORITIES_ALLOWED}; in this folder OpenSSL finds none (`openssl rehash` renames them)"
+            )
             raise ConfigError(option, cafile, allowed)
         context.load_verify_locations(capath=cafile)
         return
-    blocks = _read(option, cafile, _CERTIFICATES)
+    blocks = _read_blocks(option, cafile, _AUTHORITIES_ALLOWED)
     if not blocks.certificates:
-        raise _wrong(option, cafile, _CERTIFICATES, "it has a key, but no certificate")
-    with _as_file("\n".join(blocks.certificates)) as path:
+        raise _store_error(option, cafile, _AUTHORITIES_ALLOWED, "it has a key, but no certificate")
+    with _temporary_file("\n".join(blocks.certificates)) as path:
         try:
             context.load_verify_locations(path)
         except (OSError, ValueError) as error:
-            raise _wrong(option, cafile, _CERTIFICATES, _words(error)) from None
+            raise _store_error(option, cafile, _AUTHORITIES_ALLOWED, _error_text(error)) from None
 
 
 def identify(
@@ -92,26 +95,15 @@ def identify(
                 "it cannot be combined with a PKCS12 file, because that file already contains the "
                 "private key",
             )
-        own = key = _blocks(_pkcs12(option, certfile, password))
-        password = None
+        certificate_blocks = key_blocks = _parse_blocks(_read_pkcs12(option, certfile, password))
+        password = None  # The text from `_read_pkcs12` is not encrypted.
     else:
-        own = key = _read(option, certfile, _OWN)
+        certificate_blocks, key_blocks = _read_certificate_and_key(option, certfile, keyfile)
+    if not key_blocks.keys:
         if keyfile is not None:
-            key = _read("ssl_keyfile", keyfile, "a PEM key, a file or its text")
-            if key.certificates and own.keys and not (own.certificates or key.keys):
-                raise ConfigError(
-                    option,
-                    _describe_value(certfile),
-                    f"{_OWN}: this is the key, and ssl_keyfile is the certificate",
-                )
-        if not own.certificates:
-            raise _wrong(option, certfile, _OWN, "it has a key, but no certificate")
-    if not key.keys:
-        if keyfile is not None:
-            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "it has a certificate, but no key")
-        raise _wrong(option, certfile, _OWN, "it has no key")
-    holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
-    with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
+            raise _store_error("ssl_keyfile", keyfile, "a PEM key", "it has a certificate, but no key")
+        raise _store_error(option, certfile, _CERTIFICATE_ALLOWED, "it has no key")
+    with _temporary_file("\n".join((key_blocks.keys[0], *certificate_blocks.certificates))) as path:
         try:
             # The password is passed as a function. Without a function, OpenSSL would ask for a missing
             # password at the terminal.
@@ -121,12 +113,34 @@ def identify(
             if "MISMATCH" in reason or "NO_CERTIFICATE_ASSIGNED" in reason:
                 allowed = "the key belongs to another certificate; this client's own one must be the first"
                 raise ConfigError(option, _describe_value(certfile), allowed) from None
-            if "ENCRYPTED" in key.keys[0]:
+            if "ENCRYPTED" in key_blocks.keys[0]:
                 allowed = "the key can't be decrypted: ssl_password must be its password"
-                raise ConfigError(holds_key, _describe_value(holder), allowed) from None
-            raise _wrong(option, certfile, _OWN, _words(error)) from None
+                key_option, key_value = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
+                raise ConfigError(key_option, _describe_value(key_value), allowed) from None
+            raise _store_error(option, certfile, _CERTIFICATE_ALLOWED, _error_text(error)) from None
         except (OSError, ValueError) as error:
-            raise _wrong(option, certfile, _OWN, _words(error)) from None
+            raise _store_error(option, certfile, _CERTIFICATE_ALLOWED, _error_text(error)) from None
+
+
+def _read_certificate_and_key(option: str, certfile: str, keyfile: str | None) -> tuple[_Blocks, _Blocks]:
+    """Return the PEM blocks of `certfile`, and those in which the key must be: `keyfile`'s if it is set.
+
+    Raise ConfigError if the first contain no certificate. The caller checks that the second contain a key.
+    """
+    certificate_blocks = key_blocks = _read_blocks(option, certfile, _CERTIFICATE_ALLOWED)
+    if keyfile is not None:
+        key_blocks = _read_blocks("ssl_keyfile", keyfile, "a PEM key, a file or its text")
+        # Each source has a block: if this is true, the first has only keys, and the second only certificates.
+        are_swapped = not certificate_blocks.certificates and not key_blocks.keys
+        if are_swapped:
+            raise ConfigError(
+                option,
+                _describe_value(certfile),
+                f"{_CERTIFICATE_ALLOWED}: this is the key, and ssl_keyfile is the certificate",
+            )
+    if not certificate_blocks.certificates:
+        raise _store_error(option, certfile, _CERTIFICATE_ALLOWED, "it has a key, but no certificate")
+    return certificate_blocks, key_blocks
 
 
 # ---- PEM
@@ -140,7 +154,7 @@ class _Blocks:
     keys: tuple[str, ...]
 
 
-def _read(option: str, value: str, allowed: str) -> _Blocks:
+def _read_blocks(option: str, value: str, allowed: str) -> _Blocks:
     """Return the blocks of a PEM file or of PEM text. Raise ConfigError if there are none."""
     if is_pem(value):
         text = value
@@ -148,29 +162,31 @@ def _read(option: str, value: str, allowed: str) -> _Blocks:
         try:
             data = Path(value).read_bytes()
         except (OSError, ValueError) as error:
-            if value.lower().endswith(_JAVA):
-                raise ConfigError(option, value, f"{allowed}; {_KEYTOOL}") from None
-            raise _wrong(option, value, allowed, _words(error)) from None
-        if why := _something_else(data):
+            if value.lower().endswith(_JKS_EXTENSIONS):
+                raise ConfigError(option, value, f"{allowed}; {_KEYTOOL_HINT}") from None
+            raise _store_error(option, value, allowed, _error_text(error)) from None
+        if why := _conversion_hint(data):
             raise ConfigError(option, value, f"{allowed}; {why}")
-        text = data.decode(_MARKS.get(data[:2], _MARKS.get(data[:3], "utf-8")), "replace")
-    blocks = _blocks(text)
-    began, whole = len(_BEGIN.findall(text)), len(blocks.certificates) + len(blocks.keys)
-    if "\\n" in text and not whole:
-        raise _wrong(
+        codec = _BYTE_ORDER_MARKS.get(data[:2]) or _BYTE_ORDER_MARKS.get(data[:3], "utf-8")
+        text = data.decode(codec, "replace")
+    blocks = _parse_blocks(text)
+    begin_count, block_count = len(_BEGIN.findall(text)), len(blocks.certificates) + len(blocks.keys)
+    if "\\n" in text and not block_count:
+        raise _store_error(
             option, value, allowed, "its lines end with the two characters \\n, which are not a line end"
         )
-    if whole < began:
-        raise _wrong(
+    if block_count < begin_count:
+        raise _store_error(
             option, value, allowed, "a block that begins with -----BEGIN has no end, or is not base64"
         )
-    if not whole:
+    if not block_count:
         why = "it has none" if text.strip() else "it is empty"
-        raise _wrong(option, value, allowed, why)
+        raise _store_error(option, value, allowed, why)
     return blocks
 
 
-def _blocks(text: str) -> _Blocks:
+def _parse_blocks(text: str) -> _Blocks:
+    """Find the complete blocks in a text. Of their headers, only those of an encrypted key are kept."""
     certificates: list[str] = []
     keys: list[str] = []
     for match in _BLOCK.finditer(text):
@@ -178,21 +194,22 @@ def _blocks(text: str) -> _Blocks:
         headers = [line.strip() for line in match["headers"].splitlines() if line.strip()]
         if not any("ENCRYPTED" in line for line in headers):
             headers = []
-        lines = [*headers, *([""] if headers else []), *_lines(body)]
+        lines = [*headers, *([""] if headers else []), *_base64_lines(body)]
         block = "\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----\n"))
         (keys if label.endswith("KEY") else certificates).append(block)
     return _Blocks(tuple(certificates), tuple(keys))
 
 
-def _lines(body: str) -> Iterator[str]:
+def _base64_lines(body: str) -> Iterator[str]:
+    """Divide base64 text into lines of 64 characters, as OpenSSL requires."""
     return (body[at : at + 64] for at in range(0, len(body), 64))
 
 
-def _something_else(data: bytes) -> str | None:
+def _conversion_hint(data: bytes) -> str | None:
     """Return the file's format, and a command that converts it to PEM; None for PEM or an unknown format."""
-    if data.startswith(_JKS):
-        return _KEYTOOL
-    if _pkcs12_begins(data[:16]):
+    if data.startswith(_JKS_MAGIC):
+        return _KEYTOOL_HINT
+    if _is_pkcs12_data(data[:16]):
         return "this is PKCS12: `openssl pkcs12 -in FILE -out FILE.pem -nodes` converts it to PEM"
     if data[:2] in (b"\x30\x81", b"\x30\x82") and _PEM.encode() not in data:
         return (
@@ -201,13 +218,13 @@ def _something_else(data: bytes) -> str | None:
     return None
 
 
-def _pkcs12_begins(data: bytes) -> bool:
+def _is_pkcs12_data(data: bytes) -> bool:
     """Return whether the data begins like a PKCS12 file: with a DER structure of version 3."""
     return data.startswith(b"\x30") and b"\x02\x01\x03" in data
 
 
 @contextlib.contextmanager
-def _as_file(text: str) -> Generator[str]:
+def _temporary_file(text: str) -> Generator[str]:
     """Provide a string as a temporary file that only this user may read, while `ssl` loads the file."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
@@ -230,7 +247,7 @@ def _as_file(text: str) -> Generator[str]:
 # ---- PKCS12
 
 
-def _pkcs12(option: str, path: str, password: str | None) -> str:
+def _read_pkcs12(option: str, path: str, password: str | None) -> str:
     """Read a PKCS12 file, and return its key and certificates as PEM text."""
     try:
         from cryptography.hazmat.primitives import serialization
@@ -241,7 +258,7 @@ def _pkcs12(option: str, path: str, password: str | None) -> str:
         data = Path(path).read_bytes()
         bundle: Any = pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
     except OSError as error:
-        raise _wrong(option, path, "a PKCS12 file", _words(error)) from None
+        raise _store_error(option, path, "a PKCS12 file", _error_text(error)) from None
     except ValueError:
         raise ConfigError(option, path, "a PKCS12 file; ssl_password must be its password") from None
     key, certificate, chain = bundle
@@ -255,7 +272,7 @@ def _pkcs12(option: str, path: str, password: str | None) -> str:
 # ---- errors
 
 
-def _wrong(option: str, value: str, allowed: str, why: str) -> ConfigError:
+def _store_error(option: str, value: str, allowed: str, why: str) -> ConfigError:
     return ConfigError(option, _describe_value(value), f"{allowed} ({why})")
 
 
@@ -263,6 +280,6 @@ def _describe_value(value: str) -> str:
     return "PEM text" if is_pem(value) else value
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     words = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
     return str(words).replace("_", " ").lower()
