@@ -86,15 +86,15 @@ def prepare_join(member: Member, out: Actions) -> None:
     """Revoke the partitions that the member cannot keep during the join, then send JoinGroup (M21).
 
     An eager member revokes all its partitions (M77). A cooperative member revokes the partitions of
-    unsubscribed topics (M78).
+    unsubscribed topics (M78). If there are partitions to revoke, JoinGroup follows after `Released`.
     """
     if not member.is_prepared:
         member.is_leader, member.subscriptions = False, {}
         revoked = member.owned
         if member.cooperative:
             topics = {partition.topic for partition in member.owned}
-            unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
-            revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
+            unsubscribed_topics = {topic for topic in topics if not is_subscribed(member, topic)}
+            revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed_topics)
         # As in Java, an eager member runs the `revoked` callback even if it owns no partitions. An eager
         # member without a generation, such as a new member, runs no callback.
         if member.generation is not None and (revoked or not member.cooperative):
@@ -111,7 +111,7 @@ def send_join(member: Member, out: Actions) -> None:
     protocols: list[JoinGroupRequestProtocol] = []
     for assignor in member.assignors:
         try:
-            metadata = _subscription(member, assignor).encode()
+            metadata = _create_subscription(member, assignor).encode()
         except Exception as error:
             assignor_failed(member, assignor, error, out)
             return
@@ -130,16 +130,17 @@ def send_join(member: Member, out: Actions) -> None:
     )
     member.rebalance_request, member.join_at = request, None
     if not member.policy.lose_on_session_timeout:
+        # Java's heartbeat thread checks both timeouts, and pauses during a join.
         member.session_ends_at = member.poll_ends_at = None
-    moves_again = member.rejoin_reason == REVOKED_SOME and member.is_rejoining_repeatedly
-    is_unusable = member.rejoin_reason in (NOT_OUR_SUBSCRIPTION, NOT_OUR_PLAN) or moves_again
-    out.append(Rejoining(member.rejoin_reason, is_unusable))
+    revokes_again = member.rejoin_reason == REVOKED_SOME and member.is_rejoining_repeatedly
+    was_unusable = member.rejoin_reason in (NOT_OUR_SUBSCRIPTION, NOT_OUR_PLAN) or revokes_again
+    out.append(Rejoining(member.rejoin_reason, after_unusable_assignment=was_unusable))
     timeout_ms = config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
     out.append(Send(request, timeout_ms=timeout_ms, purpose=Purpose.JOIN))
     move(member, S.JOINING)
 
 
-def _subscription(member: Member, assignor: Assignor) -> Subscription:
+def _create_subscription(member: Member, assignor: Assignor) -> Subscription:
     return Subscription(
         topics=tuple(member.topics),
         user_data=assignor.user_data(member.last_assigned, member.last_generation),
@@ -203,17 +204,34 @@ def _on_joined(
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         fail(member, BrokerError(code, "JoinGroup", detail), JAVA_EXCEPTIONS[code], out)
         return
-    config, policy = member.config, member.policy
-    leads_unannounced = _leads_unannounced(member, response)
-    leads = leads_unannounced or response.leader == response.member_id
-    may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
-    skips = leads_unannounced or (response.skip_assignment and may_skip)
-    if leads and not skips and all(m.member_id != response.member_id for m in response.members):
+    is_unannounced_leader = _is_unannounced_leader(member, response)
+    is_leader = is_unannounced_leader or response.leader == response.member_id
+    may_skip = member.config.group_instance_id is not None or not member.policy.check_inherited_plan
+    skips_assignment = is_unannounced_leader or (response.skip_assignment and may_skip)
+    is_listed = any(m.member_id == response.member_id for m in response.members)
+    if is_leader and not skips_assignment and not is_listed:
         # The response must list the leader as a member. Otherwise Java's leader assigns all partitions to the
         # listed members, and owns nothing itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
+    _start_generation(member, response, now)
+    member.is_leader = is_leader
+    member.assignment_snapshot = None
+    if is_leader:
+        _start_assignment(member, request, response, skips_assignment, out)
+        return
+    # The inherited assignment need not be checked, because the leader of this generation computes a new one.
+    member.inherits_assignment = False
+    if member.policy.every_member_watches:
+        with_racks = member.config.rack_id is not None
+        member.assignment_snapshot = leadership.take_snapshot(member.topics, member.metadata, with_racks)
+    send_sync(member, [], out)
+
+
+def _start_generation(member: Member, response: JoinGroupResponse, now: int) -> None:
+    """Adopt the generation, member id and protocol of the response, and restart all timers."""
+    config = member.config
     member.generation = response.generation_id
     member.member_id = response.member_id
     member.protocol = response.protocol_name
@@ -221,27 +239,30 @@ def _on_joined(
     member.heartbeat_at = now + config.heartbeat_interval_ms
     member.session_ends_at = now + config.session_timeout_ms
     restart_poll_interval(member, now)
-    member.is_leader = leads
-    member.assignment_snapshot = None
-    if not member.is_leader:
-        # The inherited assignment need not be checked, because the leader of this generation computes a new
-        # one.
-        member.inherits_assignment = False
-        if policy.every_member_watches:
-            member.assignment_snapshot = leadership.take_snapshot(
-                member.topics, member.metadata, config.rack_id is not None
-            )
-        send_sync(member, [], out)
-        return
+
+
+def _start_assignment(
+    member: Member,
+    request: JoinGroupRequest,
+    response: JoinGroupResponse,
+    skips_assignment: bool,
+    out: Actions,
+) -> None:
+    """Store all members' subscriptions, and assign as soon as the metadata of their topics is known.
+
+    If the response lists no members, the leader knows only its own subscription.
+    """
     metadata = {m.member_id: m.metadata for m in response.members}
-    if policy.check_inherited_plan and not skips:
+    if member.policy.check_inherited_plan and not skips_assignment:
         # The leader uses the subscription that it sent instead of its subscription in the response. If the
         # response were wrong, the leader would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
-    member.subscriptions = leadership.decode_subscriptions(
+    subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members
-    ) or {member.member_id: Subscription(topics=tuple(member.joined_topics))}
-    member.skips_assignment = skips
+    )
+    own_subscription = Subscription(topics=tuple(member.joined_topics))
+    member.subscriptions = subscriptions or {member.member_id: own_subscription}
+    member.skips_assignment = skips_assignment
     topics = leadership.topics_of(member.subscriptions)
     move(member, S.ASSIGNING)
     if topics <= member.metadata.partitions.keys():
@@ -255,7 +276,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
     return next(bytes(item.metadata) for item in request.protocols if item.name == protocol)
 
 
-def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
+def _is_unannounced_leader(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether this restarted static member is the leader although the response does not say so.
 
     Below v9, the JoinGroup response to such a member has the member id of the replaced process as `leader`.
@@ -263,5 +284,6 @@ def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:
         return False
-    former_id = re.fullmatch(re.escape(instance_id) + "-" + UUID, response.leader)
-    return former_id is not None and response.leader != response.member_id
+    # Coordinators form the member id of a static member from its instance id and a UUID.
+    is_own_id = re.fullmatch(re.escape(instance_id) + "-" + UUID, response.leader) is not None
+    return is_own_id and response.leader != response.member_id

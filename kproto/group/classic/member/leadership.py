@@ -121,7 +121,7 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
     If the DescribeGroups response has no assignments, for example because of an error, the result is False.
     """
     try:
-        assigned = {partition for _, owned in _owners(described) for partition in owned}
+        assigned = {partition for _, owned in _decode_owners(described) for partition in owned}
     except KprotoError:
         return False
     counts = {topic: metadata.partitions[topic] for topic in topics if metadata.partitions.get(topic)}
@@ -142,15 +142,17 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
     if not any(group.group_state == "Stable" for group in described.groups):
         return False
     try:
-        owners = _owners(described)
+        owners = _decode_owners(described)
     except KprotoError:
         return False
-    own = [owned for member, owned in owners if member == member_id]
-    has_owner = any(partition.topic in topics for _, owned in owners for partition in owned)
-    return bool(own) and (own != [()] or not has_owner)
+    own_assignments = [owned for owner_id, owned in owners if owner_id == member_id]
+    is_in_group = bool(own_assignments)
+    has_partitions = own_assignments != [()]
+    some_member_owns = any(partition.topic in topics for _, owned in owners for partition in owned)
+    return is_in_group and (has_partitions or not some_member_owns)
 
 
-def _owners(described: DescribeGroupsResponse) -> list[tuple[str, tuple[TopicPartition, ...]]]:
+def _decode_owners(described: DescribeGroupsResponse) -> list[tuple[str, tuple[TopicPartition, ...]]]:
     """Return the member id and the partitions of each described member.
 
     Raises DecodeError for an invalid assignment.
@@ -171,7 +173,9 @@ def update_initial_counts(
 ) -> dict[str, int]:
     """Return `initial_counts`, with updated counts for new and re-created topics.
 
-    In the first generation, `initial_counts` is ignored.
+    A topic without a count gets 0 if it does not exist, or is known to have been created later. Otherwise it
+    gets its number of partitions in the first generation, and no count in later generations. The first
+    generation ignores `initial_counts`.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """
@@ -184,8 +188,8 @@ def update_initial_counts(
                 # The topic was deleted and re-created, so all its partitions are new.
                 counts[topic] = 0
         elif topic not in counts:
-            appeared = previous is not None and previous.complete and topic not in previous.partitions
-            if count == 0 or (appeared and not is_first_generation):
+            is_new = previous is not None and previous.complete and topic not in previous.partitions
+            if count == 0 or (is_new and not is_first_generation):
                 counts[topic] = 0
             elif is_first_generation:
                 counts[topic] = count
@@ -218,13 +222,13 @@ def assign(
     function.
     """
     topics = topics_of(subscriptions)
-    partitions = {
-        topic: metadata.partitions[topic] for topic in sorted(topics) if metadata.partitions.get(topic)
-    }
-    racks = {topic: metadata.racks[topic] for topic in partitions if topic in metadata.racks}
-    assigned = assignor.assign(partitions, subscriptions, racks)
+    counts = {topic: metadata.partitions[topic] for topic in sorted(topics) if metadata.partitions.get(topic)}
+    racks = {topic: metadata.racks[topic] for topic in counts if topic in metadata.racks}
+    assigned = assignor.assign(counts, subscriptions, racks)
+    # As in Java, the built-in assignor is not checked.
     if assignor.cooperative and assignor.name != "cooperative-sticky":
         _check_cooperative(assigned, subscriptions)
+    # R226: sarama's members would return the counts as the user data of their next subscription.
     user_data = encode_initial_counts(initial_counts) if assignor.name != "sticky" else None
     return [
         SyncGroupRequestAssignment(

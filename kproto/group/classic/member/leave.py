@@ -67,6 +67,9 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
+    If the application is already releasing partitions, the rest is revoked after it has finished
+    (`on_released`).
+
     During a rebalance the partitions are lost instead of revoked, because the next generation may already
     have assigned them to another member.
     """
@@ -79,17 +82,18 @@ def _release_then_leave(member: Member, state: MemberState, reason: str, now: in
 
 
 def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -> None:
+    """Revoke all partitions, or lose them without a generation. A member without partitions leaves."""
     if member.owned:
         if member.generation is None:
             lose(member, member.owned, reason, out)
         else:
-            closes = member.state is S.CLOSING
-            purpose = RevokePurpose.CLOSE if closes else RevokePurpose.UNSUBSCRIBE
+            is_closing = member.state is S.CLOSING
+            purpose = RevokePurpose.CLOSE if is_closing else RevokePurpose.UNSUBSCRIBE
             revoke(member, member.owned, purpose, reason, out)
     elif member.state is S.UNSUBSCRIBING:
-        _leave_unsubscribed(member, now, out)
+        _leave_after_unsubscribe(member, now, out)
     else:
-        _leave_closing(member, now, out)
+        _leave_and_close(member, now, out)
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
@@ -117,7 +121,7 @@ def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Act
     member.topics, member.pattern = frozenset(), None
 
 
-def _leave_unsubscribed(member: Member, now: int, out: Actions) -> None:
+def _leave_after_unsubscribe(member: Member, now: int, out: Actions) -> None:
     send_leave(member, UNSUBSCRIBED, out)
     forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
     move(member, S.UNJOINED if member.topics or member.pattern is not None else S.IDLE)
@@ -140,7 +144,8 @@ def on_close_again(member: Member, event: CloseRequested, now: int, out: Actions
     member.close_ends_at = min(member.close_ends_at, now + event.timeout_ms)
 
 
-def _leave_closing(member: Member, now: int, out: Actions) -> None:
+def _leave_and_close(member: Member, now: int, out: Actions) -> None:
+    """Send LeaveGroup and wait for its response, or close now if no LeaveGroup has to be sent."""
     member.leave_request = send_leave(member, BEING_CLOSED, out) if member.leaves_on_close else None
     if member.leave_request is None:
         close_now(member, out)
@@ -149,7 +154,7 @@ def _leave_closing(member: Member, now: int, out: Actions) -> None:
 
 
 def close_now(member: Member, out: Actions) -> None:
-    """Close immediately: drop the membership and all partitions without callbacks, and return `Left`."""
+    """Close immediately: drop the membership and all partitions without callbacks, and add `Left`."""
     forget_membership(member, BEING_CLOSED, keep_id=False)
     member.owned, member.unreleased, member.close_ends_at = (), None, None
     move(member, S.CLOSED)

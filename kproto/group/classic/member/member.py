@@ -57,9 +57,10 @@ class ClassicMember(Member):
         return self.state is MemberState.UNSUBSCRIBING
 
     def assignment_deadline(self) -> int | None:
-        loses = self.policy.lose_on_session_timeout
-        session_at = timers.session_end(self, sends_heartbeats(self)) if loses else None
-        return earliest(session_at, timers.poll_end(self))
+        session_end = None
+        if self.policy.lose_on_session_timeout:
+            session_end = timers.session_end(self, sends_heartbeats(self))
+        return earliest(session_end, timers.poll_end(self))
 
     def is_pending(self, request: Message) -> bool:
         return self.rebalance_request is request
@@ -69,7 +70,8 @@ class ClassicMember(Member):
 
     def retried_error(self, response: Message) -> int | None:
         if isinstance(response, HeartbeatResponse):
-            return 0 if response.error_code in HANDLED_HEARTBEAT_ERRORS else response.error_code
+            is_handled = response.error_code in HANDLED_HEARTBEAT_ERRORS
+            return 0 if is_handled else response.error_code
         if isinstance(response, JoinGroupResponse | SyncGroupResponse):
             code = response.error_code
             return code if code in REJOINED_ERRORS or self.is_rejoining_repeatedly else 0

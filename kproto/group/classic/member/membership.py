@@ -32,7 +32,10 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
 
 
 def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
-    """Lose the membership and all partitions, then join again (M13, M76)."""
+    """Lose the membership and all partitions, then join again (M13, M76).
+
+    A member that unsubscribes or closes does not join again.
+    """
     forget_membership(member, reason, keep_id=keep_id)
     lose_all(member, reason, out)
     if member.state in (S.UNSUBSCRIBING, S.CLOSING):
@@ -58,11 +61,11 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
     The member stops its heartbeats, so the group will reassign its partitions. Therefore the member loses
     them immediately. Java keeps the partitions.
     """
-    generation = member.generation
+    failed_generation = member.generation
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
     lose_all(member, member.rejoin_reason, out)
     if not member.policy.forget_failed_generation:
-        member.generation = generation
+        member.generation = failed_generation
     move(member, S.FAILED)
     out.append(Fatal(error))
 
@@ -124,8 +127,8 @@ def broker_error(code: int, request: str, member: Member) -> BrokerError:
         detail += f", partition.assignment.strategy={names}: all members need one assignor in common"
     elif code == ErrorCode.GROUP_MAX_SIZE_REACHED:
         detail += ": the group has as many members as the broker's group.max.size allows"
-    kind = NotAuthorized if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else BrokerError
-    return kind(code, request, detail)
+    error_class = NotAuthorized if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else BrokerError
+    return error_class(code, request, detail)
 
 
 def assignor_failed(member: Member, assignor: Assignor, error: Exception, out: Actions) -> None:

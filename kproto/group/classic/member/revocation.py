@@ -35,6 +35,7 @@ def lose_all(member: Member, reason: str, out: Actions) -> None:
 
 
 def _start_release(member: Member, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Record the partitions that the next `Released` will release, and return them sorted."""
     unreleased = tuple(sorted(partitions))
     member.unreleased = unreleased
     member.revoked_since_assignment.update(unreleased)

@@ -71,6 +71,7 @@ S = MemberState
 # Aliases of the states that are checked on every event, because Enum attribute access is slow before Python
 # 3.12.
 JOINING, STABLE, UNJOINED = S.JOINING, S.STABLE, S.UNJOINED
+# The next states that JOINING, ASSIGNING, SYNCING and STABLE have in common.
 _AFTER_RESET = {S.RELEASING, S.UNJOINED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}
 
 EDGES: Final[machine.Edges[MemberState]] = {
@@ -112,7 +113,7 @@ JOINS_WITHOUT_BACKOFF = 5
 
 
 class Member:
-    """One member of one group. Only `step` may change its attributes; other code may read them.
+    """One member of one group. Only `step` and `ClassicMember.on_poll` may change its attributes.
 
     Raises ConfigError for unknown or incompatible assignors, for a heartbeat interval that is not less than
     the session timeout, and for an instance id that brokers reject.
@@ -120,7 +121,7 @@ class Member:
 
     def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
         """Start in state IDLE, without a generation, and with `rejoin_needed` set (M2)."""
-        _check(config)
+        _check_config(config)
         self.config = config
         self.policy = policy
         self.assignors = resolve_assignors(config.assignors)
@@ -251,15 +252,15 @@ class Member:
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
-def _check(config: MemberConfig) -> None:
+def _check_config(config: MemberConfig) -> None:
     """Raise ConfigError for contradictory timeouts (M105) or an invalid instance id (M115)."""
     instance_id = config.group_instance_id
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
         allowed = f"it must be less than session.timeout.ms={config.session_timeout_ms}"
         raise ConfigError("heartbeat.interval.ms", config.heartbeat_interval_ms, allowed)
     if instance_id is not None:
-        legal = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", instance_id) and instance_id not in (".", "..")
-        if not legal:
+        is_legal = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", instance_id) and instance_id not in (".", "..")
+        if not is_legal:
             allowed = "1 to 249 characters of a-z A-Z 0-9 . _ -, but neither '.' nor '..'"
             raise ConfigError("group.instance.id", instance_id, allowed)
 
@@ -322,16 +323,17 @@ def retry_heartbeat(member: Member, now: int) -> None:
 
 def back_off_from_repeated_joins(member: Member, now: int) -> None:
     """Delay the next JoinGroup if the coordinator has made the member rejoin several times in a row."""
-    rejoins = member.rejoin_needed and member.state in _BEFORE_REJOIN
-    if rejoins and member.is_rejoining_repeatedly:
+    will_rejoin = member.rejoin_needed and member.state in _BEFORE_REJOIN
+    if will_rejoin and member.is_rejoining_repeatedly:
         join_at = now + backoff(member, member.joins - JOINS_WITHOUT_BACKOFF)
         member.join_at = max(member.join_at or 0, join_at)
 
 
 def backoff(member: Member, failures: int) -> int:
     """Return Java's exponential backoff in milliseconds, with the configured jitter."""
-    longest: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
-    return min(longest, member.config.spread(member.config.retry_backoff_ms * 2 ** min(failures, 16)))
+    max_backoff_ms: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
+    exponential_ms = member.config.retry_backoff_ms * 2 ** min(failures, 16)
+    return min(max_backoff_ms, member.config.spread(exponential_ms))
 
 
 def is_current(member: Member, generation: int, member_id: str) -> bool:
