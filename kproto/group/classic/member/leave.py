@@ -64,7 +64,7 @@ def in_version(request: Message, version: int) -> Message:
 # Releasing the partitions before leaving.
 
 
-def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
+def _release_then_leave(member: Member, state: MemberState, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
     If the application is already releasing partitions, the rest is revoked after it has finished
@@ -78,16 +78,17 @@ def _release_then_leave(member: Member, state: MemberState, reason: str, now: in
     member.pending_assignment = None
     move(member, state)
     if member.unreleased is None:
-        _release_all_or_leave(member, reason, now, out)
+        _release_all_or_leave(member, now, out)
 
 
-def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -> None:
+def _release_all_or_leave(member: Member, now: int, out: Actions) -> None:
     """Revoke all partitions, or lose them without a generation. A member without partitions leaves."""
     if member.owned:
+        is_closing = member.state is S.CLOSING
+        reason = BEING_CLOSED if is_closing else UNSUBSCRIBED
         if member.generation is None:
             lose(member, member.owned, reason, out)
         else:
-            is_closing = member.state is S.CLOSING
             purpose = RevokePurpose.CLOSE if is_closing else RevokePurpose.UNSUBSCRIBE
             revoke(member, member.owned, purpose, reason, out)
     elif member.state is S.UNSUBSCRIBING:
@@ -99,7 +100,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
     """Remove the released partitions from `owned`, then release any that remain, or else leave the group."""
     finish_release(member)
-    _release_all_or_leave(member, UNSUBSCRIBED, now, out)
+    _release_all_or_leave(member, now, out)
 
 
 # Unsubscribe
@@ -108,7 +109,7 @@ def on_released(member: Member, event: Released, now: int, out: Actions) -> None
 def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
     """Revoke all partitions, then leave the group (M17, M99)."""
     member.topics, member.pattern = frozenset(), None
-    _release_then_leave(member, S.UNSUBSCRIBING, UNSUBSCRIBED, now, out)
+    _release_then_leave(member, S.UNSUBSCRIBING, now, out)
 
 
 def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
@@ -135,7 +136,7 @@ def on_close(member: Member, event: CloseRequested, now: int, out: Actions) -> N
     member.close_ends_at = now + event.timeout_ms
     member.leaves_on_close = event.leave
     member.topics, member.pattern = frozenset(), None
-    _release_then_leave(member, S.CLOSING, BEING_CLOSED, now, out)
+    _release_then_leave(member, S.CLOSING, now, out)
 
 
 def on_close_again(member: Member, event: CloseRequested, now: int, out: Actions) -> None:

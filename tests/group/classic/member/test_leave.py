@@ -496,7 +496,9 @@ def test_close_does_not_adopt_a_pending_assignment() -> None:
     solo.pop_action(Revoke)
     solo.apply(CloseRequested())
     solo.release()
-    assert solo.pop_action(Revoke).partitions == parts("t", 1)
+    revoke = solo.pop_action(Revoke)
+    assert (revoke.partitions, revoke.purpose) == (parts("t", 1), RevokePurpose.CLOSE)
+    assert revoke.reason == "the consumer is being closed"
     solo.release()
     assert solo.has_request(LeaveGroupRequest)
     assert not solo.has_action(AdoptAssignment)
