@@ -42,7 +42,7 @@ class DelegationToken:
     requester: str
     renewers: tuple[str, ...]
     issued_at: int
-    expires_at: int
+    expires_at: int  # Renew and expire requests change it, up to `ends_at`.
     ends_at: int
 
     def is_expired(self, now: int) -> bool:
@@ -59,11 +59,11 @@ class DelegationTokens:
 
     def __init__(self, settings: Settings) -> None:
         self._secret = settings.delegation_token_secret_key.encode()
-        self._max_ms = settings.delegation_token_max_lifetime_ms
+        self._max_lifetime_ms = settings.delegation_token_max_lifetime_ms
         self._renewal_ms = settings.delegation_token_expiry_time_ms
         self._check_interval_ms = settings.delegation_token_expiry_check_interval_ms
         self._tokens: dict[str, DelegationToken] = {}
-        self._check_at = 0
+        self._next_check_at = 0
 
     @property
     def is_enabled(self) -> bool:
@@ -75,7 +75,9 @@ class DelegationTokens:
     ) -> DelegationToken:
         """Create a token. A `lifetime_ms` of 0 or less means the maximum."""
         self._remove_expired(now)
-        ends_at = now + (min(self._max_ms, lifetime_ms) if lifetime_ms > 0 else self._max_ms)
+        ends_at = now + (
+            min(self._max_lifetime_ms, lifetime_ms) if lifetime_ms > 0 else self._max_lifetime_ms
+        )
         token = DelegationToken(
             token_id=token_id,
             hmac=hmac.digest(self._secret, token_id.encode(), "sha512"),
@@ -96,7 +98,7 @@ class DelegationTokens:
 
         The expiration is 0 if the request fails.
         """
-        token = self._found(token_hmac, now)
+        token = self._find_token(token_hmac, now)
         if token is None:
             return ErrorCode.DELEGATION_TOKEN_NOT_FOUND, 0
         if token.is_expired(now):
@@ -111,7 +113,7 @@ class DelegationTokens:
 
         A negative period removes the token. The expiration is 0 if the request fails.
         """
-        token = self._found(token_hmac, now)
+        token = self._find_token(token_hmac, now)
         if token is None:
             return ErrorCode.DELEGATION_TOKEN_NOT_FOUND, 0
         if principal not in (token.owner, *token.renewers):
@@ -139,16 +141,19 @@ class DelegationTokens:
         scram = credential(mechanism, salted_password, salt, LEAST_ITERATIONS)
         return TokenCredential(token.owner.partition(":")[2], scram, token.expires_at)
 
-    def _found(self, token_hmac: bytes, now: int) -> DelegationToken | None:
+    def _find_token(self, token_hmac: bytes, now: int) -> DelegationToken | None:
+        """Return the token with this HMAC, or None. Expired tokens are removed first, if a check is due."""
         self._remove_expired(now)
         return next((token for token in self._tokens.values() if token.hmac == token_hmac), None)
 
     def _set_expiration(self, token: DelegationToken, expires_at: int) -> tuple[ErrorCode, int]:
-        renewed = replace(token, expires_at=min(token.ends_at, expires_at))
-        self._tokens[token.token_id] = renewed
-        return ErrorCode.NONE, renewed.expires_at
+        """Store the token with a new expiration, at most `ends_at`. Return NONE and the expiration."""
+        updated = replace(token, expires_at=min(token.ends_at, expires_at))
+        self._tokens[token.token_id] = updated
+        return ErrorCode.NONE, updated.expires_at
 
     def _remove_expired(self, now: int) -> None:
-        if now >= self._check_at:
-            self._check_at = now + self._check_interval_ms
+        """Remove expired tokens, if the check interval has passed since the last removal."""
+        if now >= self._next_check_at:
+            self._next_check_at = now + self._check_interval_ms
             self._tokens = {name: token for name, token in self._tokens.items() if not token.is_expired(now)}

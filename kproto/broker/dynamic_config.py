@@ -58,6 +58,6 @@ def check_dynamic(values: Mapping[str, str]) -> str | None:
             f"this broker can update: {', '.join(DYNAMIC)}"
         )
     for name, value in values.items():
-        if (fault := invalid_value(name, value, SETTINGS[name].type)) is not None:
-            return fault
+        if (reason := invalid_value(name, value, SETTINGS[name].type)) is not None:
+            return reason
     return None

@@ -24,16 +24,20 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
     If the response has no error to replace, its top-level error code is set, if this version has one.
     """
-    top_level = _has_field(response, "error_code", version)
-    if not _replace_errors(response, error) and top_level:
+    has_top_level_error = _has_field(response, "error_code", version)
+    if not _replace_errors(response, error) and has_top_level_error:
         fields: Any = response
         fields.error_code = error
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace all errors in `value`, which is a response or part of one; return whether `value` had any."""
+    """Replace all errors in `value`, which is a response or part of one; return whether `value` had any.
+
+    Error messages are removed, also those of parts without an error.
+    """
     if isinstance(value, list):
         items = cast("list[object]", value)
+        # `any` would stop at the first item with an error.
         return max([_replace_errors(item, error) for item in items], default=False)
     replaced = False
     if isinstance(value, Struct):

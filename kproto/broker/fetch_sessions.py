@@ -135,7 +135,10 @@ class FetchSession:
             self.active.add(key)
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return the partitions that may have new data, in the session's order."""
+        """Return the partitions that may have new data, in the session's order.
+
+        If the reader differs from that of the last fetch, all idle partitions become active first.
+        """
         # The new reader's permissions or isolation level may let it read records of idle partitions.
         if reader != self.reader:
             self.reader = reader
@@ -193,7 +196,10 @@ class FetchContext:
             session.set_idle(key, partition)
 
     def changed_partitions(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results that the response must contain, and record them in the session."""
+        """Return the results that the response must contain, and record them in the session.
+
+        Partitions with records move to the end of the session's order.
+        """
         if self.session is None:
             return results
         changed: dict[Key, PartitionData] = {}
@@ -233,7 +239,7 @@ class FetchSessions:
 
     def activate(self, partitions: Iterable[Partition]) -> list[FetchSession]:
         """Activate changed partitions in the sessions in which they are idle, and return the sessions."""
-        activated: dict[FetchSession, None] = {}
+        activated: dict[FetchSession, None] = {}  # An ordered set.
         for partition in partitions:
             for session, key in list(self._idle_partitions.get(partition, {}).items()):
                 session.activate(key)
@@ -241,7 +247,10 @@ class FetchSessions:
         return list(activated)
 
     def create_context(self, request: FetchRequest, by_id: bool, now: int) -> FetchContext | ErrorCode:
-        """Open, continue or close a session; return the partitions to read, or a top-level error."""
+        """Open, continue or close a session; return the partitions to read, or a top-level error.
+
+        `by_id` is true if the request refers to topics by id. A continued session without partitions is closed.
+        """
         requested: dict[Key, FetchPartition] = {
             (topic.topic_id if by_id else topic.topic, partition.partition): partition
             for topic in request.topics
@@ -286,6 +295,7 @@ class FetchSessions:
             context.session = None
 
     def _close(self, session_id: int) -> None:
+        """Close the session, if it is open, and remove it from `_idle_partitions`."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closed = True
@@ -293,6 +303,7 @@ class FetchSessions:
                 session.activate(key)
 
     def _open(self, by_id: bool, now: int) -> FetchSession | None:
+        """Open a session, or return None if all slots are in use and no session can be evicted."""
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.values(), key=lambda session: session.used_at, default=None)
             if oldest is None or now - oldest.used_at < IDLE_MS:

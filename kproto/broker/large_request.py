@@ -50,6 +50,9 @@ class LargeRequest:
     For each piece, the machine calls `next_frame`, serves the frame, and passes the response to
     `add_response`.
 
+    `body` is the offset of the request's body in `frame`. With `unique`, repeated elements of the divided
+    array are served once.
+
     `divided` is the name of the array of results in the response, or None if the request cannot be divided.
     """
 
@@ -72,10 +75,12 @@ class LargeRequest:
         self._request = request
         self._version = version
         self._divided = divided
-        most, most_of_one = (PIECE, MAX_OF_ONE) if divided else (MAX_ELEMENTS, MAX_ELEMENTS)
+        max_elements, max_of_one = (PIECE, MAX_OF_ONE) if divided else (MAX_ELEMENTS, MAX_ELEMENTS)
+        # The division in progress, or None when `_pieces` has its result.
         self._division: Generator[None, None, Division] | None = divide(
-            request, frame, body, version, most, most_of_one, unique=unique
+            request, frame, body, version, max_elements, max_of_one, unique=unique
         )
+        # The encoded bodies of the pieces whose frames were not returned yet.
         self._pieces: deque[bytes] = deque()
         # The joined response: the bytes before the array, the bytes after it, the number of elements in it,
         # and the encoded elements of each piece.
@@ -117,20 +122,24 @@ class LargeRequest:
         return not self._elements
 
     def add_response(self, response: Message, frame: bytes) -> bytes | None:
-        """Add a piece's response; after the last piece, return the frame of the whole response."""
+        """Add a piece's response; after the last piece, return the frame of the whole response.
+
+        `frame` is the encoded `response`. While pieces remain, the result is None.
+        """
         cls, version = type(response), self._version
         assert self._divided is not None
         name = self._divided
-        array = find_array(
-            cls, frame, CORRELATION_ID_SIZE + response_header_version(cls, version), version, name
-        )
-        empty: Any = replace_fields(response, **{name: []})
-        tail = len(encode_response(empty, version, 0)) - array.start - len(array.encode_count(0))
-        stop = len(frame) - tail
+        body = CORRELATION_ID_SIZE + response_header_version(cls, version)
+        array = find_array(cls, frame, body, version, name)
+        # The same response with an empty array has the bytes before the array, its count, and the tail.
+        empty_response: Any = replace_fields(response, **{name: []})
+        empty_size = len(encode_response(empty_response, version, 0))
+        tail_size = empty_size - array.start - len(array.encode_count(0))
+        array_end = len(frame) - tail_size
         if not self._elements:
-            self._head, self._tail = frame[: array.start], frame[stop:]
+            self._head, self._tail = frame[: array.start], frame[array_end:]
         self._count += array.size
-        self._elements.append(frame[array.content : stop])
+        self._elements.append(frame[array.content : array_end])
         if self._pieces:
             return None
         return b"".join((self._head, array.encode_count(self._count), *self._elements, self._tail))

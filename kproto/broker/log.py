@@ -27,7 +27,7 @@ from ..records.record_stream import record_lists
 from .segments import UNLIMITED, Limits, Segment
 
 # The number of records that a search by timestamp decodes at a time.
-_PART_RECORDS: Final = 1000
+_SEARCH_PART_RECORDS: Final = 1000
 
 
 class TimestampOffset(NamedTuple):
@@ -66,14 +66,14 @@ class Log:
     """The log of one partition. `append` stores whole batches; `find` and `read` return them."""
 
     __slots__ = (
-        "_bases",
+        "_base_offsets",
+        "_batch_timestamps",
         "_batches",
         "_epochs",
-        "_latest",
-        "_max_timestamps",
+        "_latest_batch",
         "_next_offsets",
+        "_running_max_timestamps",
         "_size_sums",
-        "_timestamps",
         "end_offset",
         "segments",
         "start_offset",
@@ -86,18 +86,19 @@ class Log:
         """The last segment is active: batches are appended to it."""
         # `_batches` and the next five lists have one entry per batch.
         self._batches: list[bytes] = []
-        self._bases: list[int] = []
+        self._base_offsets: list[int] = []
         # The offset after the last offset of each batch.
         self._next_offsets: list[int] = []
         # For each batch, the total size of all batches ever stored up to and including it.
         self._size_sums: list[int] = []
-        self._timestamps: list[int] = []
+        # The maximum timestamp of each batch.
+        self._batch_timestamps: list[int] = []
         # For each batch, the maximum timestamp of all batches up to and including it. The values never
         # decrease.
-        self._max_timestamps: list[int] = []
+        self._running_max_timestamps: list[int] = []
         # The first batch with the maximum timestamp of the log, and this timestamp. The batch stays here
         # after DeleteRecords, until its segment is deleted.
-        self._latest: tuple[bytes, int] | None = None
+        self._latest_batch: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]
 
@@ -124,16 +125,17 @@ class Log:
         self._store(batch, self.end_offset, self.end_offset + count, max_timestamp)
         self.end_offset += count
 
-    def _store(self, batch: bytes, base: int, next_offset: int, max_timestamp: int) -> None:
+    def _store(self, batch: bytes, base_offset: int, next_offset: int, max_timestamp: int) -> None:
+        """Append a batch to the lists that have one entry per batch."""
         self._batches.append(batch)
-        self._bases.append(base)
+        self._base_offsets.append(base_offset)
         self._next_offsets.append(next_offset)
         self._size_sums.append((self._size_sums[-1] if self._size_sums else 0) + len(batch))
-        self._timestamps.append(max_timestamp)
-        maxima = self._max_timestamps
+        self._batch_timestamps.append(max_timestamp)
+        maxima = self._running_max_timestamps
         maxima.append(max(max_timestamp, maxima[-1]) if maxima else max_timestamp)
-        if self._latest is None or max_timestamp > self._latest[1]:
-            self._latest = batch, max_timestamp
+        if self._latest_batch is None or max_timestamp > self._latest_batch[1]:
+            self._latest_batch = batch, max_timestamp
 
     def roll(self) -> None:
         """Roll a new segment, unless the active segment is empty."""
@@ -163,7 +165,7 @@ class Log:
         if stop == first and at_least_one:
             stop = first + 1
         if end < self.end_offset:
-            stop = min(stop, bisect_left(self._bases, end))
+            stop = min(stop, bisect_left(self._base_offsets, end))
         return BatchRange(first, stop, self._size_sums[stop - 1] - size_before if stop > first else 0)
 
     def batches_of(self, batches: BatchRange) -> list[bytes]:
@@ -182,8 +184,8 @@ class Log:
 
     def sizes_and_timestamps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the size and maximum timestamp of each batch with a base offset in [start, end)."""
-        first, stop = bisect_left(self._bases, start), bisect_left(self._bases, end)
-        return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
+        first, stop = bisect_left(self._base_offsets, start), bisect_left(self._base_offsets, end)
+        return [(len(self._batches[index]), self._batch_timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
         """Return the base offset of the batch that is `count` batches after the one that contains `offset`.
@@ -191,15 +193,15 @@ class Log:
         If the log ends before this batch, the end offset is returned.
         """
         index = bisect_right(self._next_offsets, offset) + count
-        return self._bases[index] if index < len(self._bases) else self.end_offset
+        return self._base_offsets[index] if index < len(self._base_offsets) else self.end_offset
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one; None if all records are older.
 
         Raises RecordError or MissingExtra if the batch of the record cannot be decoded.
         """
-        for index in range(bisect_left(self._max_timestamps, timestamp), len(self._batches)):
-            if self._timestamps[index] >= timestamp:
+        for index in range(bisect_left(self._running_max_timestamps, timestamp), len(self._batches)):
+            if self._batch_timestamps[index] >= timestamp:
                 record = _first_record(self._batches[index], timestamp, self.start_offset)
                 if record is not None:
                     return record
@@ -210,19 +212,30 @@ class Log:
 
         As in Kafka, the record may be before the log start offset, if its segment still exists.
         """
-        return None if self._latest is None else _first_record(*self._latest, 0)
+        return None if self._latest_batch is None else _first_record(*self._latest_batch, 0)
 
     def delete_before(self, offset: int) -> None:
-        """Move the start offset forward to `offset`, and delete the batches that end before it."""
+        """Move the start offset forward to `offset`, and delete the batches that end before it.
+
+        The segments stay. The leader epoch of the new start offset becomes the first one.
+        """
         self.start_offset = max(self.start_offset, offset)
         count = bisect_right(self._next_offsets, self.start_offset)
-        for column in (self._batches, self._bases, self._next_offsets, self._size_sums, self._timestamps):
+        for column in (
+            self._batches,
+            self._base_offsets,
+            self._next_offsets,
+            self._size_sums,
+            self._batch_timestamps,
+        ):
             del column[:count]
         maximum = -(2**63)
-        self._max_timestamps = [maximum := max(maximum, timestamp) for timestamp in self._timestamps]
-        first = bisect_right(self._epochs, self.start_offset, key=_first_offset) - 1
-        if first >= 0:
-            self._epochs[: first + 1] = [(self._epochs[first][0], self.start_offset)]
+        self._running_max_timestamps = [
+            maximum := max(maximum, timestamp) for timestamp in self._batch_timestamps
+        ]
+        first_epoch = bisect_right(self._epochs, self.start_offset, key=_first_offset) - 1
+        if first_epoch >= 0:
+            self._epochs[: first_epoch + 1] = [(self._epochs[first_epoch][0], self.start_offset)]
 
     def delete_segments(self, count: int) -> None:
         """Delete the first `count` segments; if no segment remains, start a new one."""
@@ -231,40 +244,42 @@ class Log:
         del self.segments[:count]
         start = self.segments[0].base_offset
         self.delete_before(start)
-        if self._latest is not None and int.from_bytes(self._latest[0][:8], "big") < start:
-            self._find_latest()
+        if self._latest_batch is not None:
+            base_offset = int.from_bytes(self._latest_batch[0][:8], "big")
+            if base_offset < start:
+                self._find_latest_batch()
 
     def replace(self, end: int, compacted: Sequence[Batch]) -> None:
         """Replace all batches before the offset `end` with those in `compacted`."""
-        first = bisect_left(self._bases, end)
-        following = [
+        first = bisect_left(self._base_offsets, end)
+        following_entries = [
             *zip(
                 self._batches[first:],
-                self._bases[first:],
+                self._base_offsets[first:],
                 self._next_offsets[first:],
-                self._timestamps[first:],
+                self._batch_timestamps[first:],
                 strict=True,
             )
         ]
-        replaced = [
+        compacted_entries = [
             (bytes(batch.data), batch.base_offset, batch.last_offset + 1, batch.max_timestamp)
             for batch in compacted
         ]
         for column in self._columns():
             column.clear()
-        self._latest = None
-        for entry in (*replaced, *following):
+        self._latest_batch = None
+        for entry in (*compacted_entries, *following_entries):
             self._store(*entry)
 
     def _columns(self) -> tuple[list[Any], ...]:
         """Return the lists that have one entry per batch."""
         return (
             self._batches,
-            self._bases,
+            self._base_offsets,
             self._next_offsets,
             self._size_sums,
-            self._timestamps,
-            self._max_timestamps,
+            self._batch_timestamps,
+            self._running_max_timestamps,
         )
 
     def corrupt(self, batch: int) -> None:
@@ -282,12 +297,12 @@ class Log:
         The batch that contains `offset` is removed as a whole. The log then ends at the base offset of this
         batch, but never before the log start offset.
         """
-        count = bisect_right(self._next_offsets, offset)
-        first_removed = self._bases[count] if count < len(self._bases) else offset
+        kept = bisect_right(self._next_offsets, offset)  # The number of batches that remain.
+        first_removed = self._base_offsets[kept] if kept < len(self._base_offsets) else offset
         self.end_offset = max(min(first_removed, offset), self.start_offset)
         for column in self._columns():
-            del column[count:]
-        self._find_latest()
+            del column[kept:]
+        self._find_latest_batch()
         while len(self.segments) > 1 and self.segments[-1].base_offset >= self.end_offset:
             self.segments.pop()
         active = self.segments[-1] = Segment(min(self.segments[-1].base_offset, self.end_offset))
@@ -295,9 +310,12 @@ class Log:
             active.add(size, timestamp)
         self._start_epoch(self.leader_epoch + 1)
 
-    def _find_latest(self) -> None:
-        latest = max(range(len(self._batches)), key=self._timestamps.__getitem__, default=None)
-        self._latest = None if latest is None else (self._batches[latest], self._timestamps[latest])
+    def _find_latest_batch(self) -> None:
+        """Set `_latest_batch` to the first stored batch with the maximum timestamp, or to None."""
+        latest = max(range(len(self._batches)), key=self._batch_timestamps.__getitem__, default=None)
+        self._latest_batch = (
+            None if latest is None else (self._batches[latest], self._batch_timestamps[latest])
+        )
 
     def _start_epoch(self, leader_epoch: int) -> None:
         """Start a leader epoch at the end of the log.
@@ -317,9 +335,10 @@ class Log:
             return EpochEnd(leader_epoch, self.end_offset)
         if leader_epoch == -1 or leader_epoch > self.leader_epoch:
             return EpochEnd(-1, -1)
-        following = bisect_right(self._epochs, (leader_epoch, 2**63))
-        known = self._epochs[following - 1][0] if following else leader_epoch
-        return EpochEnd(known, self._epochs[following][1])
+        # The index of the first newer epoch, whose first offset is the end of the epoch before it.
+        newer = bisect_right(self._epochs, (leader_epoch, 2**63))
+        known_epoch = self._epochs[newer - 1][0] if newer else leader_epoch
+        return EpochEnd(known_epoch, self._epochs[newer][1])
 
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch of the record at `offset`; for the end offset, return the current epoch."""
@@ -329,7 +348,7 @@ class Log:
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
     """Return a batch's first record with offset >= `start` and timestamp >= `timestamp`, or None."""
     for batch in batches(stored, check_crc=False):
-        for records in record_lists(batch, _PART_RECORDS):
+        for records in record_lists(batch, _SEARCH_PART_RECORDS):
             for record in records:
                 if record.timestamp >= timestamp and record.offset >= start:
                     return TimestampOffset(record.offset, record.timestamp, batch.partition_leader_epoch)
@@ -337,4 +356,5 @@ def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset 
 
 
 def _first_offset(epoch: tuple[int, int]) -> int:
+    """Return the first offset of an entry of `Log._epochs`, as a search key."""
     return epoch[1]

@@ -46,22 +46,26 @@ class LogManager:
         self._next_compaction: int | None = None
 
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
-        """Run retention and compaction if they are due; return the partitions that changed."""
+        """Run retention and compaction if they are due; return the partitions that changed.
+
+        The first call schedules the first run of each. `now` is in ms, and `wall_clock_offset` is the
+        wall-clock time minus `now`.
+        """
         if self._next_retention_check is None or self._next_compaction is None:
             self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
             self._next_compaction = now + self._compaction_interval()
         changed: list[Partition] = []
         if now >= self._next_compaction:
             interval = self._compaction_interval()
-            due_at = now - (now - self._next_compaction) % interval
+            due_at = _latest_due_time(now, self._next_compaction, interval)
             self._next_compaction = due_at + interval
             wall_clock = due_at + wall_clock_offset
             for partition, config in self._partitions(compacted=True):
-                compacted = is_due(partition, config, wall_clock) and compact(partition, config, wall_clock)
-                if partition.apply_retention(config, wall_clock) or compacted:
+                has_changed = is_due(partition, config, wall_clock) and compact(partition, config, wall_clock)
+                if partition.apply_retention(config, wall_clock) or has_changed:
                     changed.append(partition)
         if now >= self._next_retention_check:
-            due_at = now - (now - self._next_retention_check) % self._retention_interval
+            due_at = _latest_due_time(now, self._next_retention_check, self._retention_interval)
             self._next_retention_check = due_at + self._retention_interval
             changed += self._apply_retention(due_at + wall_clock_offset, compacted=False)
         return changed
@@ -69,7 +73,7 @@ class LogManager:
     def clean_all(self, wall_clock: int) -> list[Partition]:
         """Compact the logs of compacted topics, and run retention on all logs.
 
-        Returns the partitions that changed.
+        Returns the partitions that changed. A partition that both tasks changed appears twice.
         """
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):
@@ -81,12 +85,14 @@ class LogManager:
         return changed
 
     def _apply_retention(self, wall_clock: int, *, compacted: bool) -> list[Partition]:
+        """Run retention on the logs of compacted or of other topics; return the partitions that changed."""
         partitions = self._partitions(compacted=compacted)
         return [
             partition for partition, config in partitions if partition.apply_retention(config, wall_clock)
         ]
 
     def _compaction_interval(self) -> int:
+        """Return the interval of compaction in ms, which `log.cleaner.backoff.ms` may change dynamically."""
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
@@ -102,3 +108,8 @@ class LogManager:
             if ("compact" in config("cleanup.policy")) is compacted:
                 for partition in topic.partitions:
                     yield partition, config
+
+
+def _latest_due_time(now: int, first_due: int, interval: int) -> int:
+    """Return the latest time up to `now` at which a task is due that is due every `interval` ms."""
+    return now - (now - first_due) % interval
