@@ -53,12 +53,12 @@ def stream_protocols(
 ) -> Callable[[], asyncio.StreamReaderProtocol]:
     """Return a factory of protocols that call `on_connected` with the streams of each connection."""
 
-    def make() -> asyncio.StreamReaderProtocol:
+    def make_protocol() -> asyncio.StreamReaderProtocol:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=STREAM_LIMIT, loop=loop)
         return asyncio.StreamReaderProtocol(reader, on_connected, loop=loop)
 
-    return make
+    return make_protocol
 
 
 class Acceptor:
@@ -72,8 +72,8 @@ class Acceptor:
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
         self._is_closing = False
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._accepting = self._loop.create_task(self._accept())
+        self._connect_tasks: set[asyncio.Task[None]] = set()
+        self._accept_task = self._loop.create_task(self._accept_connections())
 
     @property
     def port(self) -> int:
@@ -81,13 +81,14 @@ class Acceptor:
         port: int = self._sock.getsockname()[1]
         return port
 
-    async def _accept(self) -> None:
+    async def _accept_connections(self) -> None:
+        """Accept connections until `close` is called. After a failure, retry every `RETRY_S` seconds."""
         accepted = 0
         while not self._is_closing:
             try:
                 # The connection is not assigned to a local variable: the variable would keep a closed
                 # connection in memory until the next one is accepted.
-                self._on_accepted((await self._loop.sock_accept(self._sock))[0])
+                self._start_connecting((await self._loop.sock_accept(self._sock))[0])
             except ConnectionAbortedError:  # The client closed the connection before it was accepted.
                 continue
             except OSError as error:
@@ -99,12 +100,14 @@ class Acceptor:
             if accepted % _ACCEPTS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _on_accepted(self, sock: socket.socket) -> None:
-        task = self._loop.create_task(self._connect(sock))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+    def _start_connecting(self, sock: socket.socket) -> None:
+        """Start the task that creates the protocol of an accepted connection."""
+        task = self._loop.create_task(self._connect_protocol(sock))
+        self._connect_tasks.add(task)
+        task.add_done_callback(self._connect_tasks.discard)
 
-    async def _connect(self, sock: socket.socket) -> None:
+    async def _connect_protocol(self, sock: socket.socket) -> None:
+        """Create the protocol of an accepted connection. If this fails, close the connection."""
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, sock)
         except OSError as error:
@@ -112,21 +115,19 @@ class Acceptor:
             sock.close()
 
     async def close(self) -> None:
-        """Close the listening socket. The accepted connections stay open."""
+        """Close the listening socket. The accepted connections stay open, and all have their protocols."""
         self._is_closing = True
         # The proactor event loop of Windows does not implement `remove_reader`.
         with contextlib.suppress(NotImplementedError):
             self._loop.remove_reader(self._sock)
         try:
-            await asyncio.sleep(
-                0
-                # The event loop may have accepted a connection before `remove_reader`. `_accept` receives it
-                # during this sleep.
-            )
+            # The event loop may have accepted a connection before `remove_reader`. `_accept_connections`
+            # receives it during this sleep.
+            await asyncio.sleep(0)
         finally:
-            self._accepting.cancel()
+            self._accept_task.cancel()
             self._sock.close()
-            await asyncio.wait([self._accepting, *self._connecting])
+            await asyncio.wait([self._accept_task, *self._connect_tasks])
 
 
 async def close_acceptors(acceptors: Iterable[Acceptor]) -> None:

@@ -164,7 +164,12 @@ class Broker:
         )
 
     def respond(self, conn: int, response: Message) -> None:
-        """Send the response to the current request of a connection, if the connection is open."""
+        """Send the response to the current request of a connection, if the connection is open.
+
+        The response gets the call's amendments, its injected error, and the throttle time of the API. If it
+        answers a piece of a large request, only the response to the last piece sends a frame, with the merged
+        response.
+        """
         connection = self.connections.get(conn)
         if connection is None or connection.current_call is None:
             return
@@ -191,11 +196,11 @@ class Broker:
             self.ready_connections.append(connection)
             return
         if connection.large_request is not None:
-            joined = connection.large_request.add_response(response, frame)
-            if joined is None:
+            merged_frame = connection.large_request.add_response(response, frame)
+            if merged_frame is None:  # More pieces have to be served.
                 connection.response_in_flight = False
                 return
-            frame, connection.large_request = joined, None
+            frame, connection.large_request = merged_frame, None
         connection.unsent_bytes = len(frame)
         self.cluster.unsent += len(frame)
         self.actions.append(SendFrame(conn, frame))
@@ -206,11 +211,11 @@ class Broker:
         If other functions already change the response, `amend` runs before them. The returned call becomes
         the current call of its connection.
         """
-        earlier = call.amend_response
+        amend_earlier = call.amend_response
 
         def amend_response(response: Message) -> Message:
             amend(response)
-            return response if earlier is None else earlier(response)
+            return response if amend_earlier is None else amend_earlier(response)
 
         call = structs.replace(call, amend_response=amend_response)
         connection = self.connections.get(call.conn)
@@ -246,7 +251,10 @@ class Broker:
     def step_transaction_coordinator(
         self, event: transactions.TransactionEvent, now: int
     ) -> tuple[transactions.TransactionAction, ...]:
-        """Apply an event to the transaction coordinator, send its responses and write its markers."""
+        """Apply an event to the transaction coordinator, send its responses and write its markers.
+
+        Returns the actions of this event, without those of the `MarkersWritten` events that follow it.
+        """
         actions = tuple(transactions.step(self.transactions, event, now))
         self.actions.append(TransactionCoordinatorStep(event, actions))
         for action in actions:
@@ -259,7 +267,7 @@ class Broker:
 
     def _write_markers(self, action: transactions.WriteMarkers, now: int) -> None:
         """End a transaction in its partitions, and in the groups whose offsets the transaction contains."""
-        changed: list[Partition] = []
+        marked_partitions: list[Partition] = []
         for name, index in action.partitions:
             if name == OFFSETS_TOPIC:
                 self.cluster.clear_pending_offsets(action.producer_id, (name, index))
@@ -273,10 +281,10 @@ class Broker:
                     committed=action.committed,
                     limits=topic.limits(self.settings),
                 )
-                changed.append(partition)
+                marked_partitions.append(partition)
         if any(name == OFFSETS_TOPIC for name, _ in action.partitions):
             self.step_group_coordinator(TransactionEnded(action.producer_id, action.committed), now)
-        self.on_partitions_changed(changed)
+        self.on_partitions_changed(marked_partitions)
 
     def end_pending_offsets(self, producer_id: int, index: int, now: int, *, committed: bool) -> None:
         """End the producer's transaction in a partition of `__consumer_offsets`, if it is ongoing there."""
@@ -315,7 +323,8 @@ class Broker:
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():
-            for fetch in broker.purgatory.waiting_for([*changed, *broker.fetch_sessions.activate(changed)]):
+            changed_sessions = broker.fetch_sessions.activate(changed)
+            for fetch in broker.purgatory.waiting_for([*changed, *changed_sessions]):
                 response = fetch.try_complete()
                 if response is None:
                     broker.purgatory.update(fetch)

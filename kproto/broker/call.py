@@ -44,7 +44,8 @@ def replace_fields(message: M, **fields: Any) -> M:
 class Call(msgspec.Struct, frozen=True):
     """One request that is being served.
 
-    `random_id` is unique per request. `now` is the time in ms at which execution of the request began.
+    `conn` and `host` are the number of the client's connection and the client's address. `random_id` is
+    unique per request. `now` is the time in ms at which execution of the request began.
     """
 
     conn: int
@@ -102,15 +103,15 @@ class RespondThenClose(NamedTuple):
     at: int
 
 
-class _Later(Enum):
+class _DelayedResult(Enum):
     PARKED = "parked"
 
 
-PARKED: Final = _Later.PARKED
+PARKED: Final = _DelayedResult.PARKED
 """The handler responds later, with `Broker.respond`."""
 
 # None means that the request has no response (Produce with acks=0).
-Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_Later.PARKED] | None
+Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_DelayedResult.PARKED] | None
 
 
 class DelayedRequest(Protocol):
@@ -121,5 +122,8 @@ class DelayedRequest(Protocol):
     waits_for: set[Partition | FetchSession]
 
     def try_complete(self, *, force: bool = False) -> Message | None:
-        """Return the response if the request can be completed now or `force` is set, else None."""
+        """Return the response if the request can be completed now or `force` is set, else None.
+
+        A call may replace the elements of `waits_for`.
+        """
         ...

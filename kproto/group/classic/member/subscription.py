@@ -8,10 +8,13 @@ from .state import Actions, Member, S, move, request_rejoin
 
 
 def on_subscribe(member: Member, event: SubscriptionChanged, now: int, out: Actions) -> None:
-    """Replace the subscription; a change makes a stable member rejoin (M92, M100)."""
+    """Replace the subscription (M92, M100).
+
+    If the topics have changed, `rejoin_if_needed`, which runs after this event, makes a stable member rejoin.
+    """
     is_same_pattern = event.pattern is not None and event.pattern == member.pattern
-    matches_changed = is_same_pattern and event.topics != member.topics
-    if matches_changed and member.is_leader and member.state is S.STABLE:
+    have_matches_changed = is_same_pattern and event.topics != member.topics
+    if have_matches_changed and member.is_leader and member.state is S.STABLE:
         # The subscription has changed because the metadata has changed: other topics match the pattern. As in
         # Java, the reason in JoinGroup names the metadata, not the subscription.
         request_rejoin(member, METADATA_CHANGED)

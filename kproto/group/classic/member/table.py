@@ -162,6 +162,8 @@ RESPONSE_KINDS: Final[dict[type[Message], MemberEventKind]] = {
 def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
     """Apply `event` at time `now` (ms) and return the actions to perform, in order.
 
+    After the event's handler, the handler of the row PROCEED runs in the state that the member has now.
+
     Raises TypeError for an object that is not an event.
     """
     out: Actions = []
@@ -171,7 +173,10 @@ def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
 
 
 def kind_of(event: MemberEvent) -> MemberEventKind:
-    """Return the kind of an event. A subscription with neither topics nor a pattern unsubscribes (M100)."""
+    """Return the kind of an event. A subscription with neither topics nor a pattern unsubscribes (M100).
+
+    Raises TypeError for an object that is not an event, and for a subscription whose topics are a string.
+    """
     kind = KINDS.get(type(event))
     if kind is None and isinstance(event, Received):
         kind = RESPONSE_KINDS.get(type(event.request))
@@ -195,7 +200,10 @@ IGNORED: Final[Cell] = Cell(ignore)
 
 
 def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = IGNORED) -> list[Cell]:
-    """Return a row of the table: `cells` for the states that it names, `everywhere` for all other states."""
+    """Return a row of the table: `cells` for the states that it names, `everywhere` for all other states.
+
+    The state CLOSED has the cell `closed`, unless `cells` names this state.
+    """
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
@@ -212,24 +220,26 @@ RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNSUBSCRIBING: (S.FENCED,),
     S.CLOSING: (),
 }
-ACTIVE: Final = tuple(RESET_TO)[:-2]
+ACTIVE: Final = tuple(state for state in RESET_TO if state not in (S.UNSUBSCRIBING, S.CLOSING))
 REBALANCING: Final = (S.JOINING, S.ASSIGNING, S.SYNCING)
 
 _SUBSCRIBE = Cell(subscription.on_subscribe, rules=("M92", "M100"))
 _UNSUBSCRIBE = Cell(leave.on_unsubscribe, (S.UNSUBSCRIBING, S.IDLE), rules=("M17", "M97", "M99"))
-_REJOIN = Cell(subscription.on_request_rejoin, rules=("M92",))
+_REQUEST_REJOIN = Cell(subscription.on_request_rejoin, rules=("M92",))
 _POLL_AGAIN = Cell(timers.on_poll_began_again, (S.UNJOINED, S.RELEASING), rules=("M110",))
 _RELEASED = Cell(revocation.on_released, rules=("M79",))
 _COORDINATOR_LOST = Cell(coordinator_lookup.on_coordinator_lost, rules=("M26", "M28"))
-_JOIN_LOST = Cell(coordinator_lookup.on_coordinator_lost, (S.UNJOINED,), rules=("M22", "M26", "M28"))
+_COORDINATOR_LOST_REBALANCING = Cell(
+    coordinator_lookup.on_coordinator_lost, (S.UNJOINED,), rules=("M22", "M26", "M28")
+)
 _FAILED = Cell(coordinator_lookup.on_failed, rules=("M26",))
-_JOIN_FAILED = Cell(coordinator_lookup.on_failed, (S.UNJOINED,), rules=("M22", "M26"))
+_FAILED_REBALANCING = Cell(coordinator_lookup.on_failed, (S.UNJOINED,), rules=("M22", "M26"))
 _REFUSED = Cell(coordinator_lookup.on_refused, (S.FAILED,), rules=("M25",))
 _REFUSED_LEAVING = Cell(leave.on_refused)
 _JOINED_LEAVING = Cell(leave.on_join_response, rules=("M8", "M60"))
 _SYNCED_LEAVING = Cell(leave.on_sync_response, rules=("M10",))
 _CLOSE_AGAIN = Cell(leave.on_close_again, rules=("M98",))
-_FIND = Cell(coordinator_lookup.find_coordinator, rules=("M28",))
+_FIND_COORDINATOR = Cell(coordinator_lookup.find_coordinator, rules=("M28",))
 _JOIN_RULES = (
     "M3",
     "M5",
@@ -292,7 +302,7 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
                 S.UNSUBSCRIBING: Cell(leave.on_unsubscribe_again),
             },
         ),
-        K.REQUEST_REJOIN: row(IGNORED, {S.STABLE: _REJOIN, S.ADOPTING: _REJOIN}),
+        K.REQUEST_REJOIN: row(IGNORED, {S.STABLE: _REQUEST_REJOIN, S.ADOPTING: _REQUEST_REJOIN}),
         K.POLL_BEGAN: row(
             Cell(timers.on_poll_began, rules=("M108", "M112")),
             {S.EXPIRED: _POLL_AGAIN, S.FAILED: _POLL_AGAIN},
@@ -314,14 +324,14 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
         K.COORDINATOR_LOST: row(
             _COORDINATOR_LOST,
             {
-                **dict.fromkeys(REBALANCING, _JOIN_LOST),
+                **dict.fromkeys(REBALANCING, _COORDINATOR_LOST_REBALANCING),
                 S.LEAVING: Cell(coordinator_lookup.on_coordinator_lost_leaving, (S.CLOSED,), rules=("M98",)),
             },
         ),
         K.FAILED: row(
             _FAILED,
             {
-                **dict.fromkeys(REBALANCING, _JOIN_FAILED),
+                **dict.fromkeys(REBALANCING, _FAILED_REBALANCING),
                 S.LEAVING: Cell(leave.on_leave_failed, (S.CLOSED,), rules=("M60",)),
             },
         ),
@@ -363,8 +373,8 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
         K.HEARTBEAT_RESPONSE: row(
             IGNORED,
             {
-                state: Cell(heartbeat.on_heartbeat_response, to, rules=_HEARTBEAT_RULES)
-                for state, to in RESET_TO.items()
+                state: Cell(heartbeat.on_heartbeat_response, next_states, rules=_HEARTBEAT_RULES)
+                for state, next_states in RESET_TO.items()
             },
         ),
         K.LEAVE_RESPONSE: row(
@@ -374,8 +384,8 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
         K.COMMIT_ANSWERED: row(
             IGNORED,
             {
-                state: Cell(heartbeat.on_commit_answered, to, rules=("M3", "M13", "M61"))
-                for state, to in RESET_TO.items()
+                state: Cell(heartbeat.on_commit_answered, next_states, rules=("M3", "M13", "M61"))
+                for state, next_states in RESET_TO.items()
             },
         ),
         K.METADATA: row(
@@ -418,7 +428,7 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
                     (S.RELEASING, S.JOINING, S.FAILED),
                     rules=("M6", "M19", "M21", "M24", "M28", "M55", "M74", "M77", "M78", "M92", "M94"),
                 ),
-                **dict.fromkeys((S.RELEASING, *REBALANCING, S.ADOPTING), _FIND),
+                **dict.fromkeys((S.RELEASING, *REBALANCING, S.ADOPTING), _FIND_COORDINATOR),
             },
         ),
     },

@@ -47,11 +47,12 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
     """Return the time at which the session times out, or None while the timeout does not apply.
 
     `heartbeats` is the result of `sends_heartbeats`. A session timeout starts a new coordinator lookup. With
-    `Policy.lose_on_session_timeout`, all partitions are also lost.
+    `Policy.lose_on_session_timeout`, all partitions are also lost. So the timeout then also applies while the
+    coordinator is unknown, and to an unjoined member with partitions.
     """
-    loses = member.policy.lose_on_session_timeout
+    loses_partitions = member.policy.lose_on_session_timeout
     if heartbeats:
-        return member.session_ends_at if loses or member.coordinator is not None else None
+        return member.session_ends_at if loses_partitions or member.coordinator is not None else None
     return member.session_ends_at if member.state is UNJOINED and keeps_partitions(member) else None
 
 
@@ -82,21 +83,21 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
         close_now(member, out)
         return
     heartbeats = sends_heartbeats(member)
-    ends_at = session_end(member, heartbeats)
-    if ends_at is not None and now >= ends_at:
+    session_ends_at = session_end(member, heartbeats)
+    if session_ends_at is not None and now >= session_ends_at:
         on_session_timeout(member, now, out)
         return
-    ends_at = poll_end(member)
-    if ends_at is not None and now >= ends_at:
-        _expire(member, out)
+    poll_ends_at = poll_end(member)
+    if poll_ends_at is not None and now >= poll_ends_at:
+        _expire_member(member, out)
         return
-    is_due = member.heartbeat_at is not None and now >= member.heartbeat_at
-    can_send = member.heartbeat_request is None and member.coordinator is not None
-    if is_due and can_send and heartbeats:
+    is_heartbeat_due = member.heartbeat_at is not None and now >= member.heartbeat_at
+    can_send_heartbeat = member.heartbeat_request is None and member.coordinator is not None
+    if heartbeats and is_heartbeat_due and can_send_heartbeat:
         send_heartbeat(member, now, out)
 
 
-def _expire(member: Member, out: Actions) -> None:
+def _expire_member(member: Member, out: Actions) -> None:
     """Leave the group, because the application has not polled for max.poll.interval.ms (M16, M110)."""
     send_leave(member, POLL_TIMEOUT, out)
     forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
