@@ -136,10 +136,13 @@ class ClientMetricsResources:
 
     def merged(self, attributes: Mapping[str, str]) -> tuple[tuple[str, ...], int]:
         """Return the merged prefixes and push interval (ms) of all subscriptions that match a client."""
-        matching = [each for each in self._subscriptions.values() if each.matches(attributes)]
-        metrics = {metric for subscription in matching for metric in subscription.metrics}
-        interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])
-        return (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms
+        matching = [
+            subscription for subscription in self._subscriptions.values() if subscription.matches(attributes)
+        ]
+        prefixes = {prefix for subscription in matching for prefix in subscription.metrics}
+        intervals_ms = [subscription.interval_ms for subscription in matching]
+        merged_prefixes = (ALL_METRICS,) if ALL_METRICS in prefixes else tuple(sorted(prefixes))
+        return merged_prefixes, min([DEFAULT_INTERVAL_MS, *intervals_ms])
 
 
 @dataclass(slots=True)
@@ -150,8 +153,10 @@ class ClientMetricsInstance:
     metrics: tuple[str, ...]
     push_interval_ms: int
     subscription_id: int
+    # The version of the resources (`ClientMetricsResources.version`) from which the subscription was merged.
     subscription_version: int
     expires_at: int
+    # The times (ms) of the last subscription request and of the last push that the push interval permitted.
     last_get: int | None = None
     last_push: int | None = None
     is_terminating: bool = False
@@ -165,13 +170,14 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        If the push interval has passed since the last accepted request, the result is True, and `now` is
-        recorded as the time of this request.
+        If the push interval has passed since the last recorded request or push, or if none was recorded, the
+        result is True, and `now` is recorded as the time of this request.
 
         The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
+        The time of such a request is not recorded.
         """
-        last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
-        if last is None or now - last >= self.push_interval_ms:
+        recorded = [at for at in (self.last_get, self.last_push) if at is not None]
+        if not recorded or now - max(recorded) >= self.push_interval_ms:
             self.last_get = now
             return True
         return self.last_error in (
@@ -208,37 +214,44 @@ class ClientMetricsManager:
     def instance(
         self, instance_id: UUID, conn: int, attributes: Mapping[str, str], now: int
     ) -> ClientMetricsInstance:
-        """Return the instance of a client. Create the instance if it is unknown, expired or outdated."""
+        """Return the instance of a client. Create the instance if it is unknown, expired or outdated.
+
+        The call postpones the instance's expiry. It also removes expired and surplus instances.
+        """
         instance = self._instances.get(instance_id)
         if instance is not None and instance.expires_at <= now:
             instance = None
         if instance is None:
             self._ids_by_connection[conn] = instance_id
-            instance = self._created(instance_id, attributes)
+            instance = self._create_instance(instance_id, attributes)
         elif instance.subscription_version < self._resources.version:
-            instance = self._created(instance_id, instance.attributes)
+            instance = self._create_instance(instance_id, instance.attributes)
         instance.expires_at = now + max(_MIN_EXPIRY_MS, _EXPIRY_INTERVALS * instance.push_interval_ms)
-        self._remove(instance_id)
+        self._remove_instance(instance_id)
         self._instances[instance_id] = instance
         self._attribute_size += instance.attribute_size
-        self._remove_oldest(now)
+        self._remove_oldest_instances(now)
         return instance
 
-    def _remove(self, instance_id: UUID) -> None:
+    def _remove_instance(self, instance_id: UUID) -> None:
         instance = self._instances.pop(instance_id, None)
         if instance is not None:
             self._attribute_size -= instance.attribute_size
 
-    def _remove_oldest(self, now: int) -> None:
-        """Remove expired and surplus instances, but not the most recently used one."""
+    def _remove_oldest_instances(self, now: int) -> None:
+        """Remove expired and surplus instances, but not the most recently used one.
+
+        The search ends at the first instance that is kept.
+        """
         while len(self._instances) > 1:
             instance_id, oldest = next(iter(self._instances.items()))
-            surplus = len(self._instances) > MAX_INSTANCES or self._attribute_size > MAX_KEPT_BYTES
-            if not surplus and oldest.expires_at > now:
+            is_surplus = len(self._instances) > MAX_INSTANCES or self._attribute_size > MAX_KEPT_BYTES
+            if not is_surplus and oldest.expires_at > now:
                 return
-            self._remove(instance_id)
+            self._remove_instance(instance_id)
 
-    def _created(self, instance_id: UUID, attributes: Mapping[str, str]) -> ClientMetricsInstance:
+    def _create_instance(self, instance_id: UUID, attributes: Mapping[str, str]) -> ClientMetricsInstance:
+        """Return a new instance with its merged subscription; the caller stores it and sets its expiry."""
         attributes = {**attributes, "client_instance_id": kafka_uuid(instance_id)}
         metrics, interval_ms = self._resources.merged(attributes)
         return ClientMetricsInstance(
@@ -254,10 +267,10 @@ class ClientMetricsManager:
         """Remove the instance that a connection created."""
         instance_id = self._ids_by_connection.pop(conn, None)
         if instance_id is not None:
-            self._remove(instance_id)
+            self._remove_instance(instance_id)
 
     def receive(self, request: PushTelemetryRequest, attributes: Mapping[str, str]) -> None:
-        """Keep a payload."""
+        """Keep a payload, and remove the oldest payloads if there are too many."""
         push = PushedMetrics(
             request.client_instance_id,
             attributes["client_id"],
@@ -283,6 +296,8 @@ def kafka_uuid(value: UUID) -> str:
 def subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: UUID) -> int:
     """Return the id of a subscription as an int32 (ClientMetricsManager.computeSubscriptionId)."""
     text = f"[{', '.join(metrics)}]{interval_ms}"
-    bits = (instance_id.int >> 64) ^ (instance_id.int & (1 << 64) - 1)
-    unsigned = crc32c(text.encode()) ^ (bits >> 32) ^ (bits & 0xFFFFFFFF)
-    return unsigned - ((unsigned >> 31) << 32)
+    # Java's UUID.hashCode: the XOR of the four 32-bit words.
+    folded = (instance_id.int >> 64) ^ (instance_id.int & (1 << 64) - 1)
+    instance_hash = (folded >> 32) ^ (folded & 0xFFFFFFFF)
+    unsigned_id = crc32c(text.encode()) ^ instance_hash
+    return unsigned_id - ((unsigned_id >> 31) << 32)

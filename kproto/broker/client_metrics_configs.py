@@ -75,7 +75,7 @@ class Subscription(NamedTuple):
 def shown(name: str, value: str) -> str:
     """Return a value as DescribeConfigs shows it: without whitespace around numbers and list items."""
     is_list = CLIENT_METRICS_CONFIGS[name].type is ConfigType.LIST
-    return ",".join(_items(value)) if is_list else trimmed(value)
+    return ",".join(_split_items(value)) if is_list else trimmed(value)
 
 
 def check_client_metrics(name: str, configs: Mapping[str, str]) -> tuple[ErrorCode, str] | None:
@@ -94,7 +94,7 @@ def check_client_metrics(name: str, configs: Mapping[str, str]) -> tuple[ErrorCo
         message = f"Invalid value {interval:.60} for configuration {INTERVAL_MS}: Not a number of type INT"
         return ErrorCode.INVALID_CONFIG, message
     for config in (MATCH, METRICS):
-        if "" in _items(configs.get(config, "")):
+        if "" in _split_items(configs.get(config, "")):
             return ErrorCode.INVALID_CONFIG, f"Configuration '{config}' values must not be empty."
     if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
         message = (
@@ -102,35 +102,36 @@ def check_client_metrics(name: str, configs: Mapping[str, str]) -> tuple[ErrorCo
             f"interval must be between {_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
         )
         return ErrorCode.INVALID_REQUEST, message
-    for item in _items(configs.get(MATCH, "")):
-        if _pattern(item) is None:
+    for item in _split_items(configs.get(MATCH, "")):
+        if _parse_match_item(item) is None:
             return ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {item:.60}"
     return None
 
 
 def parse_subscription(configs: Mapping[str, str]) -> Subscription:
     """Return the parsed configs of a resource, which `check_client_metrics` must accept."""
-    patterns = (_pattern(item) for item in _items(configs.get(MATCH, "")))
+    match_items = (_parse_match_item(item) for item in _split_items(configs.get(MATCH, "")))
     return Subscription(
-        tuple(_items(configs.get(METRICS, ""))),
-        int(trimmed(configs.get(INTERVAL_MS, str(DEFAULT_INTERVAL_MS)))),
-        dict(pattern for pattern in patterns if pattern is not None),
+        metrics=tuple(_split_items(configs.get(METRICS, ""))),
+        interval_ms=int(trimmed(configs.get(INTERVAL_MS, str(DEFAULT_INTERVAL_MS)))),
+        match=dict(item for item in match_items if item is not None),
     )
 
 
-def _items(value: str) -> list[str]:
-    """Return the items of a list without repetitions; an empty value has no items."""
+def _split_items(value: str) -> list[str]:
+    """Return the comma-separated items of `value` without repetitions; an empty value has no items."""
     text = trimmed(value)
     return list(dict.fromkeys(_COMMA.split(text))) if text else []
 
 
-def _pattern(item: str) -> tuple[str, re.Pattern[str]] | None:
+def _parse_match_item(item: str) -> tuple[str, re.Pattern[str]] | None:
     """Return the attribute and the pattern of ATTRIBUTE=PATTERN, or None if the item is invalid."""
     # Trailing "=" characters are removed, because Java's String.split drops trailing empty strings.
-    parts = item.rstrip("=").split("=")
-    if len(parts) != 2 or trimmed(parts[0]) not in MATCHED:
+    parts = [trimmed(part) for part in item.rstrip("=").split("=")]
+    if len(parts) != 2 or parts[0] not in MATCHED:
         return None
+    attribute, pattern = parts
     try:
-        return trimmed(parts[0]), compiled(trimmed(parts[1]))
+        return attribute, compiled(pattern)
     except re.error:
         return None

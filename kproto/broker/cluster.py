@@ -99,10 +99,10 @@ class BrokerCluster:
         # The wall-clock time minus the argument `now` of `machine.step`, in ms. The shell (`broker.shell`)
         # updates this difference.
         self.wall_clock_offset = 0
+        # The number of bytes of responses that no socket has accepted yet.
         self.unsent = 0
-        """The bytes of responses that no socket has accepted yet."""
         # The time in ms of the next check for expired producers.
-        self._producer_expiration_at = 0
+        self._next_producer_check_at = 0
         # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
@@ -122,7 +122,7 @@ class BrokerCluster:
     def unregister(self, node: int) -> bool:
         """Remove the registration of a stopped node; return whether the node was registered.
 
-        A running node is always registered.
+        A running node is always registered, and stays so.
         """
         if node in self.nodes:
             self._unregistered.discard(node)
@@ -139,17 +139,18 @@ class BrokerCluster:
 
     def expire_producers(self, now: int) -> None:
         """Remove expired idempotent producers, if the next check is due."""
-        if now < self._producer_expiration_at:
+        if now < self._next_producer_check_at:
             return
-        self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
+        self._next_producer_check_at = now + self._settings.producer_id_expiration_check_interval_ms
         # The first broker's settings determine when producers expire, because all brokers share the logs.
         settings = self.dynamic.settings(self._node_ids[0])
-        before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
+        expired_before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
-                partition.producers.expire(before, partition.transactions.ongoing_producers)
+                partition.producers.expire(expired_before, partition.transactions.ongoing_producers)
 
-    def _if_up(self, node: int) -> int:
+    def _node_if_up(self, node: int) -> int:
+        """Return `node`, or NO_LEADER if this node is down."""
         return node if node in self.nodes else NO_LEADER
 
     def leader(self, partition: Partition, index: int) -> int:
@@ -168,8 +169,8 @@ class BrokerCluster:
         """
         for index, partition in enumerate(topic.partitions):
             if self.leader(partition, index) == NO_LEADER and partition not in self.leaders:
-                live = [node for node in partition.replicas or self.nodes if node in self.nodes]
-                self.leaders[partition] = next(iter(live or self.nodes), NO_LEADER)
+                live_replicas = [node for node in partition.replicas if node in self.nodes]
+                self.leaders[partition] = next(iter(live_replicas or self.nodes), NO_LEADER)
 
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
@@ -184,8 +185,8 @@ class BrokerCluster:
 
     def choose_replicas(self, index: int, factor: int) -> tuple[int, ...]:
         """Return the nodes for the replicas of a new partition; the first one leads it."""
-        count = len(self._node_ids)
-        return tuple(self._node_ids[(index + replica) % count] for replica in range(factor))
+        node_count = len(self._node_ids)
+        return tuple(self._node_ids[(index + replica) % node_count] for replica in range(factor))
 
     def endpoints(self, node_ids: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
         """Return the running nodes of `node_ids`, each once, with their addresses for a listener."""
@@ -197,16 +198,21 @@ class BrokerCluster:
         coordinator = self.coordinators.get(group_id)
         if coordinator is None:
             _, partition = self.offsets_partition_of(group_id)
-            return self._leader_of_internal(self.offsets_leaders, partition)
-        return self._if_up(coordinator)
+            return self._internal_leader(self.offsets_leaders, partition)
+        return self._node_if_up(coordinator)
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
         """Return the node id of a transactional id's coordinator, or NO_LEADER if that node is down."""
         partition = state_partition(transactional_id, self._settings.transactions)
-        return self._leader_of_internal(self.state_leaders, partition)
+        return self._internal_leader(self.state_leaders, partition)
 
-    def _leader_of_internal(self, leaders: Mapping[int, int], partition: int) -> int:
-        return self._if_up(leaders.get(partition, self._node_ids[partition % len(self._node_ids)]))
+    def _internal_leader(self, assigned_leaders: Mapping[int, int], partition: int) -> int:
+        """Return the leader of a partition of an internal topic, or NO_LEADER if that node is down.
+
+        `assigned_leaders` are the explicitly assigned leaders of the topic's partitions.
+        """
+        default_leader = self._node_ids[partition % len(self._node_ids)]
+        return self._node_if_up(assigned_leaders.get(partition, default_leader))
 
     def move_coordinators(self, node: int, successor: int) -> None:
         """Move the coordination of transactional ids, and of groups that do not exist yet, away from a node.
@@ -214,12 +220,12 @@ class BrokerCluster:
         Existing groups are not moved: call `move_group` for each of them.
         """
         settings = self._settings.transactions
-        for leaders, count in (
+        for leaders, partition_count in (
             (self.offsets_leaders, settings.offsets_topic_num_partitions),
             (self.state_leaders, settings.transaction_state_log_num_partitions),
         ):
-            for partition in range(count):
-                if self._leader_of_internal(leaders, partition) == node:
+            for partition in range(partition_count):
+                if self._internal_leader(leaders, partition) == node:
                     leaders[partition] = successor
 
     def offsets_partition_of(self, group_id: str) -> TransactionPartition:
@@ -265,7 +271,8 @@ class BrokerCluster:
         """
         if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR
-        if self.loading.get(group_id, now) > now:
+        loaded_at = self.loading.get(group_id, now)
+        if loaded_at > now:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -276,4 +283,4 @@ class BrokerCluster:
         """
         self.coordinators[group_id] = node
         self.loading[group_id] = now + loading_ms
-        return self.coordinator.hand_over(group_id, now + loading_ms)
+        return self.coordinator.hand_over(group_id, ready_at=now + loading_ms)

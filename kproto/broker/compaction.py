@@ -66,64 +66,59 @@ def is_due(partition: Partition, config: Config, now: int) -> bool:
 def compact(partition: Partition, config: Config, now: int) -> bool:
     """Compact the log of a partition once; return whether any batch changed."""
     log, end = partition.log, _compaction_end(partition, config, now)
-    old = [batch for batch in log.all_batches() if batch.base_offset < end]
-    if not old:
+    old_batches = [batch for batch in log.all_batches() if batch.base_offset < end]
+    if not old_batches:
         return False
     aborted = partition.transactions.aborted(0, end)
-    last_offsets = _last_offsets(old, aborted)
-    horizon = now + int(config("delete.retention.ms"))
+    last_offsets = _last_offsets(old_batches, aborted)
+    new_horizon = now + int(config("delete.retention.ms"))
     metadata = _CleanedTransactionMetadata(aborted)
-    new: list[Batch] = []
-    for batch in old:
-        is_discarded = metadata.is_discarded(batch)
-        keeps_header = batch is old[-1] or _is_last_of_producer(partition, batch)
-        records = _records(batch)
+    new_batches: list[Batch] = []
+    for batch in old_batches:
+        is_discarded = metadata.on_batch_read(batch)
+        records = _decode_records(batch)
         if records is None:
-            new.append(batch)
+            new_batches.append(batch)
             continue
-        expired = batch.delete_horizon_ms is not None and batch.delete_horizon_ms <= now
-        if batch.is_control:
-            remaining = [] if is_discarded and expired else records
-            needs_horizon = is_discarded
-        else:
-            remaining = (
-                []
-                if is_discarded
-                else [record for record in records if _is_kept(record, last_offsets, tombstones=not expired)]
-            )
-            needs_horizon = any(record.value is None for record in remaining)
-        if remaining or keeps_header:
-            starts_horizon = (
-                needs_horizon
-                and horizon <= _MAX_TIMESTAMP
-                and batch.delete_horizon_ms is None
-                and bool(remaining)
-            )
-            try:
-                new.append(_with_records(batch, records, remaining, horizon if starts_horizon else None))
-            except (EncodeError, MissingExtra):
-                new.append(batch)
-    log.replace(end, new)
+        is_expired = batch.delete_horizon_ms is not None and batch.delete_horizon_ms <= now
+        remaining = _remaining_records(
+            batch, records, last_offsets, is_discarded=is_discarded, is_expired=is_expired
+        )
+        keeps_empty_batch = batch is old_batches[-1] or _is_last_of_producer(partition, batch)
+        if not remaining and not keeps_empty_batch:
+            continue
+        # Tombstones expire, and so do markers of transactions without records.
+        will_expire = is_discarded if batch.is_control else any(record.value is None for record in remaining)
+        needs_horizon = bool(remaining) and will_expire and batch.delete_horizon_ms is None
+        horizon = new_horizon if needs_horizon and new_horizon <= _MAX_TIMESTAMP else None
+        try:
+            new_batches.append(_with_records(batch, records, remaining, horizon))
+        except (EncodeError, MissingExtra):
+            new_batches.append(batch)
+    log.replace(end, new_batches)
     partition.transactions.remove(metadata.emptied)
     _merge_segments(log, end, int(config("segment.bytes")))
     partition.compacted_to = end
-    return len(new) < len(old) or any(
-        new_batch is not old_batch for new_batch, old_batch in zip(new, old, strict=True)
+    return len(new_batches) < len(old_batches) or any(
+        new_batch is not old_batch for new_batch, old_batch in zip(new_batches, old_batches, strict=True)
     )
 
 
 def _compaction_end(partition: Partition, config: Config, now: int) -> int:
     """Return the base offset of the first segment that must not be compacted yet."""
-    log, lag = partition.log, int(config("min.compaction.lag.ms"))
-    ends = [segment.base_offset for segment in log.segments[1:]]
-    for segment, end in zip(log.segments, ends, strict=False):
-        dirty = segment.base_offset >= partition.compacted_to
-        if end > partition.stable_offset or (dirty and lag > 0 and segment.largest_timestamp > now - lag):
+    log, min_lag_ms = partition.log, int(config("min.compaction.lag.ms"))
+    *inactive_segments, active_segment = log.segments
+    segment_ends = [segment.base_offset for segment in log.segments[1:]]
+    for segment, segment_end in zip(inactive_segments, segment_ends, strict=True):
+        is_unstable = segment_end > partition.stable_offset
+        is_dirty = segment.base_offset >= partition.compacted_to
+        is_too_young = min_lag_ms > 0 and segment.largest_timestamp > now - min_lag_ms
+        if is_unstable or (is_dirty and is_too_young):
             return segment.base_offset
-    return log.segments[-1].base_offset
+    return active_segment.base_offset
 
 
-def _records(batch: Batch) -> list[Record] | None:
+def _decode_records(batch: Batch) -> list[Record] | None:
     """Return the records of a batch, or None if it cannot be decoded."""
     try:
         return batch.records()
@@ -131,22 +126,47 @@ def _records(batch: Batch) -> list[Record] | None:
         return None
 
 
-def _last_offsets(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
+def _last_offsets(
+    old_batches: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]
+) -> dict[bytes, int]:
     """Return the last offset of each key in the batches; records of aborted transactions are ignored."""
     metadata = _CleanedTransactionMetadata(aborted)
-    return {
-        record.key: record.offset
-        for batch in old
-        if not metadata.is_discarded(batch) and not batch.is_control
-        for record in _records(batch) or ()
-        if record.key is not None
-    }
+    last_offsets: dict[bytes, int] = {}
+    for batch in old_batches:
+        is_discarded = metadata.on_batch_read(batch)
+        if is_discarded or batch.is_control:
+            continue
+        for record in _decode_records(batch) or ():
+            if record.key is not None:
+                last_offsets[record.key] = record.offset
+    return last_offsets
 
 
-def _is_kept(record: Record, last_offsets: dict[bytes, int], *, tombstones: bool) -> bool:
+def _remaining_records(
+    batch: Batch,
+    records: list[Record],
+    last_offsets: dict[bytes, int],
+    *,
+    is_discarded: bool,
+    is_expired: bool,
+) -> list[Record]:
+    """Return the records of a batch that compaction keeps.
+
+    `is_discarded` is the result of `on_batch_read`. `is_expired` says whether the batch's delete horizon has
+    passed. A discarded marker is kept until then.
+    """
+    if batch.is_control:
+        return [] if is_discarded and is_expired else records
+    if is_discarded:
+        return []
+    return [record for record in records if _is_kept(record, last_offsets, keeps_tombstones=not is_expired)]
+
+
+def _is_kept(record: Record, last_offsets: dict[bytes, int], *, keeps_tombstones: bool) -> bool:
+    """Return whether a record is the last one of its key, and not a tombstone to be removed."""
     if record.key is None or last_offsets.get(record.key, _NO_OFFSET) > record.offset:
         return False
-    return record.value is not None or tombstones
+    return record.value is not None or keeps_tombstones
 
 
 def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
@@ -162,12 +182,13 @@ def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
     return batch.is_control and batch.producer_epoch == entry.epoch
 
 
-def _with_records(batch: Batch, old: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
+def _with_records(batch: Batch, records: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
     """Return a copy of the batch that contains only the records in `remaining`.
 
-    `horizon` is the new delete horizon in ms; None keeps the old one.
+    `horizon` is the new delete horizon in ms; None keeps the old one while records remain. If nothing
+    changes, the result is `batch` itself.
     """
-    if len(old) == len(remaining) and horizon is None:
+    if len(records) == len(remaining) and horizon is None:
         return batch
     if horizon is None and remaining:
         horizon = batch.delete_horizon_ms
@@ -193,19 +214,20 @@ def _with_records(batch: Batch, old: list[Record], remaining: list[Record], hori
 
 def _merge_segments(log: Log, end: int, max_bytes: int) -> None:
     """Merge adjacent compacted segments up to `max_bytes`, and update their sizes and timestamps."""
-    old = [segment for segment in log.segments if segment.base_offset < end]
+    compacted = [segment for segment in log.segments if segment.base_offset < end]
     merged: list[Segment] = []
-    size = 0
-    for segment in old:
-        if not merged or size + segment.size > max_bytes:
+    merged_size = 0
+    for segment in compacted:
+        # `segment.size` is still the size before this compaction.
+        if not merged or merged_size + segment.size > max_bytes:
             merged.append(Segment(segment.base_offset))
-            size = 0
-        size += segment.size
-    ends = [*(segment.base_offset for segment in merged[1:]), end]
-    for segment, segment_end in zip(merged, ends, strict=True):
+            merged_size = 0
+        merged_size += segment.size
+    segment_ends = [*(segment.base_offset for segment in merged[1:]), end]
+    for segment, segment_end in zip(merged, segment_ends, strict=True):
         for length, timestamp in log.sizes_and_timestamps(segment.base_offset, segment_end):
             segment.add(length, timestamp)
-    log.segments[: len(old)] = merged
+    log.segments[: len(compacted)] = merged
 
 
 class _CleanedTransactionMetadata:
@@ -217,17 +239,18 @@ class _CleanedTransactionMetadata:
         self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         # Producer id -> its aborted transaction, and whether a batch of the transaction was found.
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
+        # The ids of producers with a batch in a transaction that is not aborted.
         self._ongoing_committed: set[int] = set()
+        # The aborted transactions without records: only the marker remains.
         self.emptied: list[AbortedTransactionRange] = []
-        """Aborted transactions whose records are gone: only the marker remains."""
 
-    def is_discarded(self, batch: Batch) -> bool:
-        """Return whether compaction discards a batch; call this once for each batch, in log order."""
+    def on_batch_read(self, batch: Batch) -> bool:
+        """Return whether compaction discards a batch. Must be called once for each batch, in log order."""
         while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
             transaction = self._upcoming.pop()
             self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))
         if batch.is_control:
-            return self._is_marker_discarded(batch)
+            return self._on_control_batch_read(batch)
         if not batch.is_transactional:
             return False
         if batch.producer_id in self._ongoing_aborted:
@@ -237,8 +260,10 @@ class _CleanedTransactionMetadata:
         self._ongoing_committed.add(batch.producer_id)
         return False
 
-    def _is_marker_discarded(self, batch: Batch) -> bool:
+    def _on_control_batch_read(self, batch: Batch) -> bool:
+        """End the producer's transaction; return whether the transaction has no batches."""
         if not batch.count:
+            # An earlier compaction has removed the marker.
             return True
         if not is_abort_marker(batch):
             has_records = batch.producer_id in self._ongoing_committed

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from ..java_numbers import double, double_text, trimmed, whole_number
 
 _COMMA: Final = re.compile(r"\s*,\s*")
-_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # Kafka accepts empty items
+# One item of a throttled.replicas config. As in Kafka, an item may be empty.
+_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 
 
 class ConfigType(IntEnum):
@@ -59,7 +60,7 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return None if `text` is valid, and otherwise the allowed values."""
+        """Return None if `text` is valid, and otherwise the allowed values, or `refused` for true."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None
@@ -135,7 +136,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Strings that `check` accepts.
+    """The type of strings that `check` accepts.
 
     `check` returns None for a valid string, and otherwise a description of the allowed values.
     """
@@ -194,8 +195,9 @@ class ThrottledReplicas:
     def fault(self, text: str) -> str | None:
         """Return None if `text` is valid, and otherwise the allowed values."""
         items = _COMMA.split(text)
-        valid = "".join(items) == "*" or all(_REPLICA.fullmatch(item) for item in items)
-        return None if valid else "* or PARTITION:BROKER, with commas in between"
+        is_all_replicas = "".join(items) == "*"
+        is_valid = is_all_replicas or all(_REPLICA.fullmatch(item) for item in items)
+        return None if is_valid else "* or PARTITION:BROKER, with commas in between"
 
     def value(self, text: str) -> str:
         """Return the list without white space around its items."""

@@ -386,11 +386,11 @@ def renumbered(batch: Batch, before: list[Record], remaining: list[Record], hori
     return WHOLE(batch, before, closer, horizon)
 
 
-def everything_stays(record: Record, latest: dict[bytes, int], *, tombstones: bool) -> bool:
-    return tombstones or record.value is not None
+def everything_stays(record: Record, latest: dict[bytes, int], *, keeps_tombstones: bool) -> bool:
+    return keeps_tombstones or record.value is not None
 
 
-def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones: bool) -> bool:
+def tombstones_go_first(record: Record, latest: dict[bytes, int], *, keeps_tombstones: bool) -> bool:
     return record.value is not None
 
 
