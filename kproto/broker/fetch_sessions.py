@@ -249,7 +249,8 @@ class FetchSessions:
     def create_context(self, request: FetchRequest, by_id: bool, now: int) -> FetchContext | ErrorCode:
         """Open, continue or close a session; return the partitions to read, or a top-level error.
 
-        `by_id` is true if the request refers to topics by id. A continued session without partitions is closed.
+        `by_id` is true if the request refers to topics by id. A continued session without partitions is
+        closed.
         """
         requested: dict[Key, FetchPartition] = {
             (topic.topic_id if by_id else topic.topic, partition.partition): partition
