@@ -108,13 +108,13 @@ def check_topic_configs(configs: Mapping[str, str]) -> str | None:
     for name, value in configs.items():
         if (fault := check_topic_config(name, value)) is not None:
             return fault
-    minimum, maximum = (
+    min_lag_ms, max_lag_ms = (
         int(trimmed(configs.get(name, TOPIC_CONFIGS[name].default)))
         for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
     )
-    if minimum > maximum:
+    if min_lag_ms > max_lag_ms:
         return (
-            f"conflict topic config setting min.compaction.lag.ms ({minimum}) > "
-            f"max.compaction.lag.ms ({maximum})"
+            f"conflict topic config setting min.compaction.lag.ms ({min_lag_ms}) > "
+            f"max.compaction.lag.ms ({max_lag_ms})"
         )
     return None

@@ -30,7 +30,7 @@ from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 
 NO_ID: Final = UUID(int=0)
 # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH.
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The name of the controllers' metadata log. Kafka does not allow a topic with this name.
 CLUSTER_METADATA: Final = "__cluster_metadata"
 # The maximum number of partitions of a topic. Kafka has no such limit. In this broker, each partition
@@ -44,19 +44,19 @@ class Partition:
     __slots__ = ("compacted_to", "log", "producers", "replicas", "transactions")
 
     def __init__(self) -> None:
+        # The nodes on which the partition was created; if empty, the leader is the only replica.
         self.replicas: tuple[int, ...] = ()
-        """The nodes on which the partition was created; if empty, the leader is the only replica."""
         self.log = Log()
+        # The offset up to which the log was compacted.
         self.compacted_to = 0
-        """The offset up to which the log was compacted."""
         self.producers = PartitionProducers()
         self.transactions = PartitionTransactions()
 
     @property
     def stable_offset(self) -> int:
         """The last stable offset, at which readers with `read_committed` stop (X5)."""
-        first = self.transactions.first_unstable_offset()
-        return self.log.end_offset if first is None else max(first, self.log.start_offset)
+        first_unstable = self.transactions.first_unstable_offset()
+        return self.log.end_offset if first_unstable is None else max(first_unstable, self.log.start_offset)
 
     def is_writing(self, producer_id: int, epoch: int) -> bool:
         """Return whether the producer has an ongoing transaction of this epoch in this partition."""
@@ -73,7 +73,7 @@ class Partition:
         coordinator_epoch: int = COORDINATOR_EPOCH,
         limits: Limits = UNLIMITED,
     ) -> None:
-        """Append the marker that ends the producer's transaction."""
+        """Append the marker that ends the producer's transaction, and update producers and transactions."""
         offset = self.log.end_offset
         leader_epoch = self.log.leader_epoch
         batch = marker(offset, leader_epoch, producer_id, epoch, now, coordinator_epoch, committed=committed)
@@ -124,28 +124,29 @@ class Topic:
 
     def limits(self, settings: Settings) -> Limits:
         """Return the size and time limits for segments of this topic."""
-        ms = int(self.config("segment.ms", settings))
+        segment_ms = int(self.config("segment.ms", settings))
         if "compact" in self.config("cleanup.policy", settings):
-            ms = min(ms, int(self.config("max.compaction.lag.ms", settings)))
-        return Limits(int(self.config("segment.bytes", settings)), ms)
+            segment_ms = min(segment_ms, int(self.config("max.compaction.lag.ms", settings)))
+        return Limits(int(self.config("segment.bytes", settings)), segment_ms)
 
 
+# Topic config -> the broker configs that provide its default, in the order of precedence.
 INHERITED: Final[Mapping[str, tuple[str, ...]]] = {
     config: tuple(name for name, setting in SETTINGS.items() if setting.topic_config == config)
     for config in TOPIC_CONFIGS
 }
-"""Topic config -> the broker configs that provide its default, in the order of precedence."""
 
-_DEFAULT_OF: Final = {
+# Topic config -> a function that reads its default from `Settings`, if a single broker config provides it.
+_DEFAULT_READERS: Final = {
     config: attrgetter(SETTINGS[names[0]].field) for config, names in INHERITED.items() if len(names) == 1
 }
 
 
 def broker_default(name: str, settings: Settings) -> str:
-    """Return the value of a topic config for topics that do not set it."""
-    inherited = _DEFAULT_OF.get(name)
-    if inherited is not None:
-        return str(inherited(settings))
+    """Return the default of a topic config: that of the broker configs, or else that of Kafka."""
+    read_default = _DEFAULT_READERS.get(name)
+    if read_default is not None:
+        return str(read_default(settings))
     if name == "retention.ms" and settings.retention_ms is not None:
         return str(settings.retention_ms)
     return TOPIC_CONFIGS[name].default
@@ -247,11 +248,11 @@ def bad_name(name: str) -> str | None:
     """Return why `name` cannot be the name of a topic, or None (Kafka's Topic.validate)."""
     if name in ("", ".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
-    if _NAME.fullmatch(name) is None:
+    if _LEGAL_NAME.fullmatch(name) is None:
         return f"Topic name is invalid: '{name[:300]}' is too long, or not only of [a-zA-Z0-9._-]"
     return None
 
 
 def grow(topic: Topic, count: int) -> None:
-    """Add partitions to `topic` until it has `count` partitions."""
+    """Add partitions to `topic` until it has `count` partitions. A smaller `count` has no effect."""
     topic.partitions.extend(Partition() for _ in range(count - len(topic.partitions)))

@@ -24,6 +24,8 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
+# The bytes with which the key and the value of a control record begin: version 0 of their schema.
+_SCHEMA_VERSION: Final = (0).to_bytes(2, "big")
 # The coordinator epoch in markers. It is constant, because the brokers of a cluster share one transaction
 # coordinator, which is never replaced.
 COORDINATOR_EPOCH: Final = 0
@@ -67,14 +69,14 @@ class PartitionTransactions:
 
     def on_marker_appended(self, producer_id: int, offset: int, *, committed: bool) -> None:
         """Record the marker that ends the producer's transaction."""
-        first = self._ongoing.pop(producer_id, None)
-        if first is not None and not committed:
-            self._aborted.append(AbortedTransactionRange(producer_id, first, offset))
+        first_offset = self._ongoing.pop(producer_id, None)
+        if first_offset is not None and not committed:
+            self._aborted.append(AbortedTransactionRange(producer_id, first_offset, offset))
 
     def aborted(self, start: int, end: int) -> list[AbortedTransactionRange]:
         """Return the aborted transactions that end at `start` or later, and begin before `end`."""
-        first = bisect_left(self._aborted, start, key=_last_offset)
-        return [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
+        first_index = bisect_left(self._aborted, start, key=_last_offset)
+        return [aborted for aborted in self._aborted[first_index:] if aborted.first_offset < end]
 
     def delete_before(self, offset: int) -> None:
         """Delete the aborted transactions that end before the new log start offset."""
@@ -110,7 +112,7 @@ def marker(
     committed: bool,
 ) -> bytes:
     """Return the control batch that ends a transaction."""
-    value = (0).to_bytes(2, "big") + EndTxnMarker(coordinator_epoch=coordinator_epoch).encode(0)
+    value = _SCHEMA_VERSION + EndTxnMarker(coordinator_epoch=coordinator_epoch).encode(0)
     record = Record(offset, now, _marker_key(COMMIT if committed else ABORT), value)
     return encode_batch(
         [record],
@@ -123,7 +125,7 @@ def marker(
 
 
 def _marker_key(record_type: int) -> bytes:
-    return (0).to_bytes(2, "big") + ControlRecordTypeSchema(type=record_type).encode(0)
+    return _SCHEMA_VERSION + ControlRecordTypeSchema(type=record_type).encode(0)
 
 
 def _last_offset(aborted: AbortedTransactionRange) -> int:

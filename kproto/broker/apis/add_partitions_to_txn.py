@@ -33,8 +33,11 @@ def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: AddPartitionsToTxnRequest) -> Authorized:
-    version = access.call.version
-    if version >= BATCH_VERSION:
+    """Return the call if all its parts are permitted, and otherwise the response.
+
+    If one topic is denied, no partition is added. The other partitions have OPERATION_NOT_ATTEMPTED.
+    """
+    if access.call.version >= BATCH_VERSION:
         if access.allows_cluster(Operation.CLUSTER_ACTION):
             return access.call
         return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=CLUSTER_FAILED)

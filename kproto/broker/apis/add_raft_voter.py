@@ -25,11 +25,12 @@ def handle_add_raft_voter(broker: Broker, call: Call) -> Result:
     """Return the error for the request (KafkaRaftClient.handleAddVoterRequest, AddVoterHandler)."""
     request = call.request
     assert isinstance(request, AddRaftVoterRequest)
-    error, message = _fault(broker, request)
+    error, message = _add_voter_fault(broker, request)
     return AddRaftVoterResponse(throttle_time_ms=0, error_code=error, error_message=message)
 
 
-def _fault(broker: Broker, request: AddRaftVoterRequest) -> Fault:
+def _add_voter_fault(broker: Broker, request: AddRaftVoterRequest) -> Fault:
+    """Return the error of the first check that fails. If all pass, the voter counts as unreachable."""
     if (fault := voter_fault(broker, request, "Add")) is not None:
         return fault
     if _LISTENER not in (listener.name for listener in request.listeners):

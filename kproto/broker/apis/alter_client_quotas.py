@@ -33,15 +33,15 @@ ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
 # The quotas of users and client ids, and those of IP addresses (QuotaConfig), with their maximum values. A
 # quota with None has no maximum, and may be fractional.
-_USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
+_USER_AND_CLIENT_QUOTAS: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-_OF_IP: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
+_IP_QUOTAS: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
 # A value counts as a whole number if its fractional part is at most this large (ClientQuotaControlManager).
-_ROUNDING: Final = 1e-6
+_MAX_FRACTION: Final = 1e-6
 
 Fault = tuple[ErrorCode, str]
 
@@ -61,12 +61,12 @@ def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
         if entity in faults or len(set(keys)) < len(keys):
             faults[entity] = ErrorCode.INVALID_REQUEST, "Ignoring duplicate entity"
             continue
-        faults[entity] = _fault(entity, entry.ops)
+        faults[entity] = _entity_fault(entity, entry.ops)
         if faults[entity] is None and not request.validate_only:
-            _apply(broker.cluster.client_quotas, entity, entry.ops)
+            _apply_changes(broker.cluster.client_quotas, entity, entry.ops)
     return AlterClientQuotasResponse(
         throttle_time_ms=0,
-        entries=[_result(entity, *(fault or (0, None))) for entity, fault in faults.items()],
+        entries=[_entity_result(entity, *(fault or (0, None))) for entity, fault in faults.items()],
     )
 
 
@@ -75,26 +75,29 @@ def entity_of(parts: Sequence[AlterClientQuotasRequestEntityData]) -> QuotaEntit
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 
-def _fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
+def _entity_fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
     """Return the error and Kafka's message for invalid changes, or None."""
-    names = dict(entity)
-    for kind, name in entity:
-        if kind not in ENTITY_TYPES:
-            return ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}"
+    name_by_type = dict(entity)
+    for entity_type, name in entity:
+        if entity_type not in ENTITY_TYPES:
+            return ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {entity_type}"
         if name == "":
-            return ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported"
-    if not names:
+            return ErrorCode.INVALID_REQUEST, f"Empty {entity_type} not supported"
+    if not name_by_type:
         return ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity"
-    if IP in names and len(names) > 1:
+    if IP in name_by_type and len(name_by_type) > 1:
         message = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
         return ErrorCode.INVALID_REQUEST, message
-    address = names.get(IP)
+    address = name_by_type.get(IP)
     if address is not None and not _is_address(address):
         return ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host."
-    allowed = _OF_IP if IP in names else _USER_AND_CLIENT
-    faults = (_value_fault(allowed, each.key, each.value) for each in operations if not each.remove)
-    fault = next((text for text in faults if text is not None), None)
-    return None if fault is None else (ErrorCode.INVALID_REQUEST, fault)
+    allowed = _IP_QUOTAS if IP in name_by_type else _USER_AND_CLIENT_QUOTAS
+    for operation in operations:
+        if operation.remove:
+            continue
+        if (fault := _value_fault(allowed, operation.key, operation.value)) is not None:
+            return ErrorCode.INVALID_REQUEST, fault
+    return None
 
 
 def _is_address(text: str) -> bool:
@@ -107,6 +110,7 @@ def _is_address(text: str) -> bool:
 
 
 def _value_fault(allowed: Mapping[str, int | None], key: str, value: float) -> str | None:
+    """Return why a quota cannot be set. `allowed` has the maximum values of the entity's quotas."""
     if key not in allowed:
         return f"Invalid configuration key {key}"
     if value <= 0:
@@ -116,12 +120,13 @@ def _value_fault(allowed: Mapping[str, int | None], key: str, value: float) -> s
         return None
     if value > float(largest):
         return f"Proposed value for {key} is too large."
-    return f"{key} cannot be a fractional value." if value % 1.0 > _ROUNDING else None
+    return f"{key} cannot be a fractional value." if value % 1.0 > _MAX_FRACTION else None
 
 
-def _apply(
+def _apply_changes(
     quotas: dict[QuotaEntity, dict[str, float]], entity: QuotaEntity, operations: Sequence[OpData]
 ) -> None:
+    """Set and remove quotas of an entity. An entity without quotas is removed."""
     values = dict(quotas.get(entity, {}))
     for operation in operations:
         if operation.remove:
@@ -134,19 +139,24 @@ def _apply(
         quotas.pop(entity, None)
 
 
-def _result(entity: QuotaEntity, error: int, message: str | None) -> AlterClientQuotasResponseEntryData:
+def _entity_result(
+    entity: QuotaEntity, error: int, message: str | None
+) -> AlterClientQuotasResponseEntryData:
     return AlterClientQuotasResponseEntryData(
         error_code=error,
         error_message=message,
         entity=[
-            AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity
+            AlterClientQuotasResponseEntityData(entity_type=entity_type, entity_name=name)
+            for entity_type, name in entity
         ],
     )
 
 
 def refuse(request: AlterClientQuotasRequest, error: ErrorCode, version: int) -> AlterClientQuotasResponse:
     """Return a response with an error for every entity of the request."""
-    results = [_result(entity_of(entry.entity), error, AUTHORIZATION_FAILED) for entry in request.entries]
+    results = [
+        _entity_result(entity_of(entry.entity), error, AUTHORIZATION_FAILED) for entry in request.entries
+    ]
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=results)
 
 

@@ -25,33 +25,33 @@ def handle_alter_configs(broker: Broker, call: Call) -> Result:
     """Replace the configs of each resource; with `validate_only`, only check the new configs."""
     request = call.request
     assert isinstance(request, AlterConfigsRequest)
-    changes = [_as_changes(broker, resource) for resource in request.resources]
+    changes = [_incremental_changes(broker, resource) for resource in request.resources]
     outcomes = alter_resources(broker, changes, validate_only=request.validate_only)
     return AlterConfigsResponse(
         throttle_time_ms=0,
         responses=[
-            _response(resource, error, message)
+            _resource_response(resource, error, message)
             for resource, (error, message) in zip(request.resources, outcomes, strict=True)
         ],
     )
 
 
-def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
+def _incremental_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
     """Return the incremental changes after which a resource has exactly the requested configs."""
     if resource.resource_type == ResourceType.BROKER:
-        current: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
+        current_names: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
     elif resource.resource_type == ResourceType.CLIENT_METRICS:
-        current = broker.cluster.client_metrics.configs(resource.resource_name)
+        current_names = broker.cluster.client_metrics.configs(resource.resource_name)
     else:
         topic = broker.topics.named(resource.resource_name)
-        current = topic.configs if topic is not None else ()
-    removed = sorted({*current} - {config.name for config in resource.configs})
+        current_names = topic.configs if topic is not None else ()
+    removed_names = sorted({*current_names} - {config.name for config in resource.configs})
     return incremental.AlterConfigsResource(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
             *(_change(config.name, ChangeType.SET, config.value) for config in resource.configs),
-            *(_change(name, ChangeType.DELETE, None) for name in removed),
+            *(_change(name, ChangeType.DELETE, None) for name in removed_names),
         ],
     )
 
@@ -60,7 +60,7 @@ def _change(name: str, change_type: ChangeType, value: str | None) -> incrementa
     return incremental.AlterableConfig(name=name, config_operation=change_type, value=value)
 
 
-def _response(
+def _resource_response(
     resource: AlterConfigsResource, error: ErrorCode, message: str | None
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
@@ -72,6 +72,7 @@ def _response(
 
 
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
+    """Return the call with the permitted resources, and with those that are refused whatever the ACLs are."""
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []
     refused = are_refused_before_authorization(access.broker, request.resources, legacy=True)
@@ -82,7 +83,7 @@ def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
         if error is None:
             permitted.append(resource)
         else:
-            refusals.append(_response(resource, error, AUTHORIZATION_FAILED))
+            refusals.append(_resource_response(resource, error, AUTHORIZATION_FAILED))
     return access.narrow(lambda response: response.responses.extend(refusals), resources=permitted)
 
 

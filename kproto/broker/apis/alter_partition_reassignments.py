@@ -41,14 +41,15 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     if request.timeout_ms <= 0:
         return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)
     responses: list[ReassignableTopicResponse] = []
-    count = sum(len(topic.partitions) for topic in request.topics)
-    for requested in request.topics:
-        topic = broker.topics.named(requested.name)
-        name = name_in_messages(requested.name, count)
+    partition_count = sum(len(topic.partitions) for topic in request.topics)
+    for requested_topic in request.topics:
+        topic = broker.topics.named(requested_topic.name)
+        name = name_in_messages(requested_topic.name, partition_count)
         results = [
-            _result(entry, _reassign(broker, request, topic, name, entry)) for entry in requested.partitions
+            _partition_result(entry, _reassign(broker, request, topic, name, entry))
+            for entry in requested_topic.partitions
         ]
-        responses.append(ReassignableTopicResponse(name=requested.name, partitions=results))
+        responses.append(ReassignableTopicResponse(name=requested_topic.name, partitions=results))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -77,15 +78,16 @@ def _reassign(
     fault = assignment_fault(broker, [entry.replicas])
     if fault is not None:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault
-    before = len(broker.cluster.replicas_of(partition, index))
-    if not request.allow_replication_factor_change and len(entry.replicas) != before:
-        message = f"The replication factor is changed from {before} to {len(entry.replicas)}"
+    replica_count = len(broker.cluster.replicas_of(partition, index))
+    if not request.allow_replication_factor_change and len(entry.replicas) != replica_count:
+        message = f"The replication factor is changed from {replica_count} to {len(entry.replicas)}"
         return ErrorCode.INVALID_REPLICATION_FACTOR, message
-    _move(broker, partition, index, entry.replicas)
+    _move_partition(broker, partition, index, entry.replicas)
     return None
 
 
-def _move(broker: Broker, partition: Partition, index: int, replicas: list[int]) -> None:
+def _move_partition(broker: Broker, partition: Partition, index: int, replicas: list[int]) -> None:
+    """Set the replicas. If the leader is not one of them, the first becomes leader in a new epoch."""
     cluster = broker.cluster
     leader = cluster.leader(partition, index)
     partition.replicas = tuple(replicas)
@@ -95,7 +97,7 @@ def _move(broker: Broker, partition: Partition, index: int, replicas: list[int])
     broker.on_partitions_changed([partition])
 
 
-def _result(entry: ReassignablePartition, fault: Fault | None) -> ReassignablePartitionResponse:
+def _partition_result(entry: ReassignablePartition, fault: Fault | None) -> ReassignablePartitionResponse:
     error, message = fault or (ErrorCode.NONE, None)
     return ReassignablePartitionResponse(
         partition_index=entry.partition_index, error_code=error, error_message=message
@@ -111,7 +113,9 @@ def refuse(
     """Return a response with a top-level error, and with the same error for each partition."""
     fault = error, message
     responses = [
-        ReassignableTopicResponse(name=topic.name, partitions=[_result(p, fault) for p in topic.partitions])
+        ReassignableTopicResponse(
+            name=topic.name, partitions=[_partition_result(p, fault) for p in topic.partitions]
+        )
         for topic in request.topics
     ]
     return AlterPartitionReassignmentsResponse(

@@ -25,7 +25,7 @@ from .partitions import find_partition
 
 # The maximum length of TOPIC-PARTITION. While Kafka moves a replica, the name of its directory is
 # TOPIC-PARTITION, ".", a random id of 32 characters and "-future". The name may have at most 255 characters.
-_MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
+_MAX_NAME_LENGTH: Final = 255 - len(".") - 32 - len("-future")
 
 
 def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
@@ -41,12 +41,12 @@ def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
         for topic in directory.topics
         for index in topic.partitions
     }
-    return _response({key: _check(broker, *key, path) for key, path in paths.items()})
+    return _response({key: _partition_error(broker, *key, path) for key, path in paths.items()})
 
 
-def _check(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
+def _partition_error(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
     """Return the error for a partition; the checks run in the order of ReplicaManager.alterReplicaLogDirs."""
-    if len(f"{name}-{index}") > _MAX_NAME:
+    if len(f"{name}-{index}") > _MAX_NAME_LENGTH:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path != LOG_DIR:
         return ErrorCode.LOG_DIR_NOT_FOUND

@@ -29,44 +29,48 @@ def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
     """Apply the changes of each user. If one change is invalid, all changes of its user are rejected."""
     request = call.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
-    faults = _faults(broker, request)
-    for change in _changes(request):
+    faults = _faults_by_user(broker, request)
+    for change in _all_changes(request):
         if change.name in faults:
             continue
         mechanism = NUMBERS[change.mechanism]
-        created = None
+        new_credential = None  # Deletes the credential.
         if isinstance(change, ScramCredentialUpsertion):
             password, salt = bytes(change.salted_password), bytes(change.salt)
-            created = credential(mechanism, password, salt, change.iterations)
-        broker.users.alter(mechanism, change.name, created)
+            new_credential = credential(mechanism, password, salt, change.iterations)
+        broker.users.alter(mechanism, change.name, new_credential)
     return AlterUserScramCredentialsResponse(
-        throttle_time_ms=0, results=[_result(name, *faults.get(name, (0, None))) for name in _names(request)]
+        throttle_time_ms=0,
+        results=[_user_result(name, *faults.get(name, (0, None))) for name in _user_names(request)],
     )
 
 
-def _changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
+def _all_changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
     return [*request.deletions, *request.upsertions]
 
 
-def _names(request: AlterUserScramCredentialsRequest) -> list[str]:
-    return list(dict.fromkeys(change.name for change in _changes(request)))
+def _user_names(request: AlterUserScramCredentialsRequest) -> list[str]:
+    return list(dict.fromkeys(change.name for change in _all_changes(request)))
 
 
-def _result(name: str, error: int, message: str | None) -> AlterUserScramCredentialsResult:
+def _user_result(name: str, error: int, message: str | None) -> AlterUserScramCredentialsResult:
     return AlterUserScramCredentialsResult(user=name, error_code=error, error_message=message)
 
 
-def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
-    """Map each user with an invalid change to the error and message of the first such change."""
+def _faults_by_user(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
+    """Return the error and message of each user with an invalid change: those of the first such change.
+
+    Checks of salted passwords come after all others.
+    """
     faults: dict[str, Fault] = {}
     checked: set[str] = set()
-    for change in _changes(request):
+    for change in _all_changes(request):
         if change.name in faults:
             continue
         if change.name in checked:
             message = "A user credential cannot be altered twice in the same request"
             faults[change.name] = ErrorCode.DUPLICATE_RESOURCE, message
-        elif (fault := _fault(broker, change)) is not None:
+        elif (fault := _change_fault(broker, change)) is not None:
             faults[change.name] = fault
         checked.add(change.name)
     for upsertion in request.upsertions:
@@ -76,7 +80,7 @@ def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[s
     return faults
 
 
-def _fault(broker: Broker, change: Change) -> Fault | None:
+def _change_fault(broker: Broker, change: Change) -> Fault | None:
     """Return the error and Kafka's message for an invalid change, or None."""
     if not change.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
@@ -96,7 +100,7 @@ def refuse(
     request: AlterUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> AlterUserScramCredentialsResponse:
     """Return a response with an error for every user of the request."""
-    results = [_result(name, error, AUTHORIZATION_FAILED) for name in _names(request)]
+    results = [_user_result(name, error, AUTHORIZATION_FAILED) for name in _user_names(request)]
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
 
