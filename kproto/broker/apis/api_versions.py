@@ -30,8 +30,9 @@ _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
 NO_NODE: Final = -1  # The node id in requests of clients that expect no particular node.
 
-_SOFTWARE_SINCE: Final = 3
-_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
+# The first version with the name and the version of the client's software (KIP-511).
+_SOFTWARE_NAME_SINCE: Final = 3
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle_api_versions(broker: Broker, call: Call) -> Result:
@@ -44,7 +45,7 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
         refusal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
         return fail_login(broker, call, refusal)
     software = (request.client_software_name, request.client_software_version)
-    if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(word) for word in software):
+    if call.version >= _SOFTWARE_NAME_SINCE and not all(_SOFTWARE_NAME.fullmatch(word) for word in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     # A request must have both the expected cluster id and the expected node id, or neither (KIP-1242).
     if (request.cluster_id is None) != (request.node_id == NO_NODE):
@@ -54,20 +55,27 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     if authenticator is not None:
         authenticator.versions_requested = True
-    if call.version >= _SOFTWARE_SINCE:
+    if call.version >= _SOFTWARE_NAME_SINCE:
         connection.software_name, connection.software_version = software
     response = ApiVersionsResponse(error_code=0, api_keys=list(broker.apis.values()))
+    _set_features(broker, response)
+    return response
+
+
+def _set_features(broker: Broker, response: ApiVersionsResponse) -> None:
+    """Set the supported and the finalized level of transaction.version; level 0 is not finalized."""
     supported = supported_transaction_version(broker)
-    if supported:
-        level = finalized_transaction_version(broker)
-        response.supported_features = [
-            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=supported)
-        ]
+    if not supported:
+        return
+    response.supported_features = [
+        SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=supported)
+    ]
+    level = finalized_transaction_version(broker)
+    if level > 0:
         response.finalized_features = [
             FinalizedFeatureKey(name=TRANSACTION_VERSION, min_version_level=level, max_version_level=level)
-        ] * (level > 0)
-        response.finalized_features_epoch = broker.cluster.features_epoch
-    return response
+        ]
+    response.finalized_features_epoch = broker.cluster.features_epoch
 
 
 def supported_transaction_version(broker: Broker) -> int:
@@ -90,8 +98,8 @@ def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
 
     A client retries its request with one of the versions that the response lists (KIP-511).
     """
-    own = [broker.apis[API_VERSIONS]]
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+    versions = broker.apis[API_VERSIONS]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[versions])
 
 
 API = Api(request=ApiVersionsRequest, handle=handle_api_versions)

@@ -88,16 +88,19 @@ class Access:
         """Return the bit field `supported` without the operations that the caller may not perform."""
         if supported == OPERATIONS_NOT_REQUESTED:
             return supported
+        # The operations from READ to TWO_PHASE_COMMIT, each with its bit.
         return sum(
-            1 << bit for bit in range(3, 16) if supported >> bit & 1 and self.allows(bit, resource, name)
+            1 << operation
+            for operation in range(3, 16)
+            if supported >> operation & 1 and self.allows(operation, resource, name)
         )
 
     def topic_name(self, topic: Any) -> str | None:
         """Return the name of a topic that a request identifies by name or id; None for an unknown id."""
         if topic.topic_id == NO_ID:
             return topic.name or ""
-        known = self.broker.topics.with_id(topic.topic_id)
-        return None if known is None else known.name
+        known_topic = self.broker.topics.with_id(topic.topic_id)
+        return None if known_topic is None else known_topic.name
 
     def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
         """Split the topics of a request into permitted and denied topics.
@@ -108,7 +111,10 @@ class Access:
         denied: list[Any] = []
         for topic in topics:
             name = self.topic_name(topic) if hasattr(topic, "topic_id") else topic.name
-            (permitted if name is None or self.allows_topic(operation, name) else denied).append(topic)
+            if name is None or self.allows_topic(operation, name):
+                permitted.append(topic)
+            else:
+                denied.append(topic)
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
@@ -145,12 +151,13 @@ class Authorization:
     narrow: Callable[[Access, Any], Authorized]
 
 
-def _narrow_to_nothing_denied(access: Access, request: Any) -> Authorized:
+def _refuse_if_error_injected(access: Access, request: Any) -> Authorized:
+    """Return the call unchanged, or the response with the error that is injected into it."""
     error = access.call.injected_error
     return access.call if error is None else access.call.refuse(error)
 
 
-WITHOUT_PERMISSION: Final = Authorization((), _narrow_to_nothing_denied)
+WITHOUT_PERMISSION: Final = Authorization((), _refuse_if_error_injected)
 """Any caller may send the request; only an error that `Server.fail` injects rejects it."""
 
 CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -231,9 +238,9 @@ def on_each_topic(
     def narrow(access: Access, request: Any) -> Authorized:
         permitted, denied = access.split_topics(operation, request.topics)
         if pass_duplicates:
-            times = Counter(topic.name for topic in request.topics)
-            permitted += [topic for topic in denied if times[topic.name] > 1]
-            denied = [topic for topic in denied if times[topic.name] == 1]
+            occurrences = Counter(topic.name for topic in request.topics)
+            permitted += [topic for topic in denied if occurrences[topic.name] > 1]
+            denied = [topic for topic in denied if occurrences[topic.name] == 1]
         return narrow_topics(access, permitted, denied, refuse_topic, topic_responses)
 
     return Authorization((topic_requirement(operation),), narrow)
@@ -276,10 +283,13 @@ def restrict_topic_operations(access: Access, topic: Any) -> None:
 
 
 def narrow_commit(access: Access, permitted: list[Any], denied: list[Any]) -> Authorized:
-    """Narrow an offset commit to its permitted topics, and add an error for each denied topic."""
+    """Narrow an offset commit to its permitted topics, and add an error for each denied topic.
+
+    If no topic is permitted, the result is the response.
+    """
     if not denied:
         return access.call
-    refused: Any = access.call.with_fields(topics=denied).refuse(TOPIC_FAILED)
+    refusal: Any = access.call.with_fields(topics=denied).refuse(TOPIC_FAILED)
     if not permitted:
-        return cast("Message", refused)
-    return access.narrow(lambda response: response.topics.extend(refused.topics), topics=permitted)
+        return cast("Message", refusal)
+    return access.narrow(lambda response: response.topics.extend(refusal.topics), topics=permitted)

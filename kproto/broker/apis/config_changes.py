@@ -42,15 +42,13 @@ def alter_resources(
     passes has an unknown operation, the controller then rejects all resources that passed.
     """
     faults = _faults_before_controller(resources)
-    checked = [resource for resource in resources if _key(resource) not in faults]
-    if any(
-        change.config_operation not in {*ChangeType} for resource in checked for change in resource.configs
-    ):
-        unknown: Outcome = (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation")
-        faults |= {_key(resource): unknown for resource in checked}
+    passed = [resource for resource in resources if _resource_key(resource) not in faults]
+    if any(map(_has_unknown_operation, passed)):
+        unknown_operation: Outcome = (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation")
+        faults |= {_resource_key(resource): unknown_operation for resource in passed}
     outcomes: list[Outcome] = []
     for resource in resources:
-        fault = faults.get(_key(resource))
+        fault = faults.get(_resource_key(resource))
         if fault is not None:
             outcomes.append(fault)
         elif resource.resource_type == ResourceType.BROKER:
@@ -64,7 +62,7 @@ def alter_resources(
 
 def are_refused_before_authorization(broker: Broker, resources: Sequence[Any], *, legacy: bool) -> list[bool]:
     """Return, for each resource, whether it is rejected before the caller's permission is checked."""
-    times = Counter(map(_key, resources))
+    occurrences = Counter(map(_resource_key, resources))
 
     def is_refused(resource: Any) -> bool:
         if resource.resource_type == ResourceType.BROKER_LOGGER and legacy:
@@ -72,13 +70,17 @@ def are_refused_before_authorization(broker: Broker, resources: Sequence[Any], *
         is_broker = resource.resource_type == ResourceType.BROKER
         if is_broker and broker_name_fault(broker, resource.resource_name) is not None:
             return True
-        return times[_key(resource)] > 1
+        return occurrences[_resource_key(resource)] > 1
 
     return list(map(is_refused, resources))
 
 
-def _key(resource: Any) -> tuple[int, str]:
+def _resource_key(resource: Any) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
+
+
+def _has_unknown_operation(resource: AlterConfigsResource) -> bool:
+    return any(change.config_operation not in {*ChangeType} for change in resource.configs)
 
 
 def _faults_before_controller(
@@ -88,7 +90,7 @@ def _faults_before_controller(
 
     A key is the type and the name of a resource. The checks are those of ConfigAdminManager.preprocess.
     """
-    times = Counter(map(_key, resources))
+    occurrences = Counter(map(_resource_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:
         without_value = [
@@ -97,7 +99,7 @@ def _faults_before_controller(
             if change.value is None and change.config_operation != ChangeType.DELETE
         ]
         message: str | None = None
-        if times[_key(resource)] > 1:
+        if occurrences[_resource_key(resource)] > 1:
             message = "Each resource must appear at most once."
         elif len({change.name for change in resource.configs}) < len(resource.configs):
             message = "Error due to duplicate config keys"
@@ -106,7 +108,7 @@ def _faults_before_controller(
         elif resource.resource_type not in _ALTERABLE:
             message = "Only configs of topics, brokers and client metrics can be altered on this broker."
         if message is not None:
-            faults[_key(resource)] = ErrorCode.INVALID_REQUEST, message
+            faults[_resource_key(resource)] = ErrorCode.INVALID_REQUEST, message
     return faults
 
 
@@ -164,21 +166,22 @@ def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, val
 
 
 def _changed_value(
-    change: AlterableConfig, configs: Mapping[str, str], rows: Mapping[str, TopicConfig | Setting]
+    change: AlterableConfig, configs: Mapping[str, str], definitions: Mapping[str, TopicConfig | Setting]
 ) -> str | None:
     """Return the new value of a config, or None if the operation does not apply to the config.
 
-    `configs` are the values that the resource sets. Only a list accepts APPEND and SUBTRACT.
+    `configs` are the values that the resource sets, and `definitions` has the types and defaults of all
+    configs. Only a list accepts APPEND and SUBTRACT.
     """
     if change.config_operation == ChangeType.SET:
         return change.value
-    row = rows.get(change.name)
-    if row is None or row.type.config_type is not ConfigType.LIST or change.value is None:
+    definition = definitions.get(change.name)
+    if definition is None or definition.type.config_type is not ConfigType.LIST or change.value is None:
         return None
     # If the resource does not set the config, APPEND and SUBTRACT start from Kafka's default. They ignore
     # values from other levels, such as the broker's value for a topic config.
-    items = [item for item in _split(configs.get(change.name, row.default)) if item]
-    for item in _split(change.value):
+    items = [item for item in _split_list(configs.get(change.name, definition.default)) if item]
+    for item in _split_list(change.value):
         if change.config_operation == ChangeType.SUBTRACT and item in items:
             items.remove(item)
         elif change.config_operation == ChangeType.APPEND and item not in items:
@@ -186,8 +189,11 @@ def _changed_value(
     return ",".join(items)
 
 
-def _split(value: str) -> list[str]:
-    """Split a list at commas as Java's String.split does: without empty items at the end."""
+def _split_list(value: str) -> list[str]:
+    """Split a list at commas as Java's String.split does: without empty items at the end.
+
+    An empty text has one empty item, and a text of only commas has none.
+    """
     items = value.split(",")
     while len(items) > 1 and not items[-1]:
         items.pop()
@@ -215,6 +221,6 @@ def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_on
         return ErrorCode.INVALID_REQUEST, fault
     if not validate_only:
         dynamic.set(name, values)
-        for member in broker.cluster.brokers.values():
-            member.settings = dynamic.settings(member.node.id)
+        for cluster_broker in broker.cluster.brokers.values():
+            cluster_broker.settings = dynamic.settings(cluster_broker.node.id)
     return ErrorCode.NONE, None

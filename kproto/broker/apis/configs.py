@@ -44,16 +44,17 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
     """Describe all configs of a topic, each with its value from every source (synonyms)."""
     configs: list[DescribeConfigsResourceResult] = []
     for name, config in TOPIC_CONFIGS.items():
-        inherited = broker_default(name, broker.settings)
-        synonyms = [
-            synonym for broker_name in INHERITED[name] for synonym in broker_synonyms(broker, broker_name)
-        ]
+        inherited_value = broker_default(name, broker.settings)
         if config.broker_config:
             synonyms = [
                 DescribeConfigsSynonym(
-                    name=config.broker_config, value=inherited, source=ConfigSource.DEFAULT
+                    name=config.broker_config, value=inherited_value, source=ConfigSource.DEFAULT
                 )
             ]
+        else:
+            synonyms = []
+            for broker_config in INHERITED[name]:
+                synonyms += broker_synonyms(broker, broker_config)
         value = topic.configs.get(name)
         if value is not None:
             synonyms.insert(
@@ -62,7 +63,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
         configs.append(
             DescribeConfigsResourceResult(
                 name=name,
-                value=inherited if value is None else value,
+                value=inherited_value if value is None else value,
                 read_only=False,
                 config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 is_sensitive=False,
@@ -90,6 +91,10 @@ def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsRe
 def _describe_broker_config(
     broker: Broker, config: str, value: str, broker_name: str
 ) -> DescribeConfigsResourceResult:
+    """Describe one config of a broker, or its dynamic default if `broker_name` is empty.
+
+    Sensitive values are omitted.
+    """
     synonyms = broker_synonyms(broker, config)
     if broker_name == ALL:
         synonyms = [synonym for synonym in synonyms if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
@@ -120,7 +125,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     """
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
-    values = [
+    values_by_source = [
         (ConfigSource.DYNAMIC_BROKER, dynamic.values(str(broker.node.id)).get(name)),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.values(ALL).get(name)),
         (ConfigSource.STATIC_BROKER, None if static == default else static),
@@ -128,7 +133,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     ]
     return [
         DescribeConfigsSynonym(name=name, value=value, source=source)
-        for source, value in values
+        for source, value in values_by_source
         if value is not None
     ]
 
@@ -136,13 +141,13 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
 def describe_client_metrics(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
     """Describe the configs of a client metrics resource; one that does not exist has the defaults."""
     values = broker.cluster.client_metrics.configs(name)
-    configs: list[DescribeConfigsResourceResult] = []
+    results: list[DescribeConfigsResourceResult] = []
     for config, (default, config_type, _) in CLIENT_METRICS_CONFIGS.items():
         value = shown(config, values.get(config, default))
         source = ConfigSource.CLIENT_METRICS if config in values else ConfigSource.DEFAULT
         # As in Kafka, the synonyms of client metrics configs do not contain the default value.
         synonym = DescribeConfigsSynonym(name=config, value=value, source=source)
-        configs.append(
+        results.append(
             DescribeConfigsResourceResult(
                 name=config,
                 value=value,
@@ -154,7 +159,7 @@ def describe_client_metrics(broker: Broker, name: str) -> list[DescribeConfigsRe
                 documentation=None,
             )
         )
-    return configs
+    return results
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
@@ -192,4 +197,5 @@ def config_error(access: Access, operation: Operation, resource: Any) -> ErrorCo
     return None if access.allows(operation, acl_resource, name) else error
 
 
+# Each broker config -> its default.
 _DEFAULTS: Final[Mapping[str, str]] = Settings.from_properties({}).properties()

@@ -29,25 +29,25 @@ def handle_create_acls(broker: Broker, call: Call) -> Result:
     if broker.acls is not None and any(map(_has_filter_value, request.creations)):
         return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, call.version, None)
     return CreateAclsResponse(
-        throttle_time_ms=0, results=[_create(broker, creation) for creation in request.creations]
+        throttle_time_ms=0, results=[_create_acl(broker, creation) for creation in request.creations]
     )
 
 
-def _create(broker: Broker, creation: AclCreation) -> AclCreationResult:
+def _create_acl(broker: Broker, creation: AclCreation) -> AclCreationResult:
     if broker.acls is None:
         return AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    fault = _fault(creation)
+    fault = _acl_fault(creation)
     if fault is not None:
         return AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=fault)
     broker.acls.add(
         Acl(
-            creation.resource_type,
-            creation.resource_name,
-            creation.resource_pattern_type,
-            creation.principal,
-            creation.host,
-            creation.operation,
-            creation.permission_type,
+            resource=creation.resource_type,
+            name=creation.resource_name,
+            pattern=creation.resource_pattern_type,
+            principal=creation.principal,
+            host=creation.host,
+            operation=creation.operation,
+            permission=creation.permission_type,
         )
     )
     return AclCreationResult(error_code=ErrorCode.NONE, error_message="")
@@ -74,7 +74,7 @@ def _has_filter_value(creation: AclCreation) -> bool:
     return _ANY in (creation.resource_type, creation.operation, creation.permission_type)
 
 
-def _fault(creation: AclCreation) -> str | None:
+def _acl_fault(creation: AclCreation) -> str | None:
     """Return Kafka's message for an invalid ACL, or None."""
     if creation.resource_type == Resource.CLUSTER and creation.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

@@ -20,43 +20,43 @@ _WITH_REQUESTER = 3
 
 
 def handle_create_delegation_token(broker: Broker, call: Call) -> Result:
-    """Create a token, and return it."""
+    """Create a token, and return it; the token is the caller's unless the request names another owner."""
     request = call.request
     assert isinstance(request, CreateDelegationTokenRequest)
-    owner = _owner(call, request)
+    owner = _owner_principal(call, request)
     if error := caller_error(call):
-        return _response(call, owner, error, None)
-    renewers = [principal_of(each.principal_type, each.principal_name) for each in request.renewers]
-    if any(each.principal_type != "User" for each in request.renewers):
-        return _response(call, owner, ErrorCode.INVALID_PRINCIPAL_TYPE, None)
+        return _create_response(call, owner, error, None)
+    renewers = [principal_of(renewer.principal_type, renewer.principal_name) for renewer in request.renewers]
+    if any(renewer.principal_type != "User" for renewer in request.renewers):
+        return _create_response(call, owner, ErrorCode.INVALID_PRINCIPAL_TYPE, None)
     tokens = broker.cluster.delegation_tokens
     if not tokens.is_enabled:
-        return _response(call, owner, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, None)
+        return _create_response(call, owner, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, None)
     token_id = urlsafe_b64encode(call.random_id.bytes).decode().rstrip("=")
     token = tokens.create(
         token_id, owner, call.principal, renewers, request.max_lifetime_ms, broker.wall_clock
     )
-    return _response(call, owner, ErrorCode.NONE, token)
+    return _create_response(call, owner, ErrorCode.NONE, token)
 
 
-def _owner(call: Call, request: CreateDelegationTokenRequest) -> str:
+def _owner_principal(call: Call, request: CreateDelegationTokenRequest) -> str:
     if not request.owner_principal_name:
         return call.principal
     return principal_of(request.owner_principal_type or "", request.owner_principal_name)
 
 
-def _response(
+def _create_response(
     call: Call, owner: str, error: ErrorCode, token: DelegationToken | None
 ) -> CreateDelegationTokenResponse:
-    principal_type, name = type_and_name(owner)
-    requester_type, requester = type_and_name(call.principal)
+    owner_type, owner_name = type_and_name(owner)
+    requester_type, requester_name = type_and_name(call.principal)
     has_requester = call.version >= _WITH_REQUESTER
     return CreateDelegationTokenResponse(
         error_code=error,
-        principal_type=principal_type,
-        principal_name=name,
+        principal_type=owner_type,
+        principal_name=owner_name,
         token_requester_principal_type=requester_type if has_requester else "",
-        token_requester_principal_name=requester if has_requester else "",
+        token_requester_principal_name=requester_name if has_requester else "",
         issue_timestamp_ms=NO_TIME if token is None else token.issued_at,
         expiry_timestamp_ms=NO_TIME if token is None else token.expires_at,
         max_timestamp_ms=NO_TIME if token is None else token.ends_at,
@@ -69,12 +69,12 @@ def _response(
 def _authorize(access: Access, request: CreateDelegationTokenRequest) -> Authorized:
     """Require CREATE_TOKENS on the owner, unless the caller is the owner."""
     call = access.call
-    owner = _owner(call, request)
+    owner = _owner_principal(call, request)
     if caller_error(call) or owner == call.principal:
         return call
     if access.allows(Operation.CREATE_TOKENS, Resource.USER, owner):
         return call
-    return _response(call, owner, _FAILED, None)
+    return _create_response(call, owner, _FAILED, None)
 
 
 def refuse(

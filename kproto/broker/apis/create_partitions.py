@@ -26,13 +26,14 @@ def handle_create_partitions(broker: Broker, call: Call) -> Result:
     """Add partitions to topics; with `validate_only`, only check the request."""
     request = call.request
     assert isinstance(request, CreatePartitionsRequest)
-    times = Counter(topic.name for topic in request.topics)
+    occurrences = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
     for requested in {topic.name: topic for topic in request.topics}.values():
         topic = broker.topics.named(requested.name)
-        fault: Fault | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if times[requested.name] == 1:
-            fault = _fault(broker, topic, requested)
+        if occurrences[requested.name] > 1:
+            fault: Fault | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        else:
+            fault = _topic_fault(broker, topic, requested)
         if fault is None and topic is not None and not request.validate_only:
             _add_partitions(broker, topic, requested)
         error, message = fault or (ErrorCode.NONE, None)
@@ -43,18 +44,21 @@ def handle_create_partitions(broker: Broker, call: Call) -> Result:
 
 
 def _add_partitions(broker: Broker, topic: Topic, requested: CreatePartitionsTopic) -> None:
-    first = len(topic.partitions)
+    """Add partitions up to the requested count, with the requested replicas or with chosen ones."""
+    first_added = len(topic.partitions)
     grow(topic, requested.count)
     factor = len(topic.partitions[0].replicas) or 1
-    manual = [tuple(assignment.broker_ids) for assignment in requested.assignments or ()]
-    if manual or factor > 1:
-        for index in range(first, requested.count):
-            replicas = manual[index - first] if manual else broker.cluster.choose_replicas(index, factor)
+    requested_replicas = [tuple(assignment.broker_ids) for assignment in requested.assignments or ()]
+    if requested_replicas:
+        for index, replicas in enumerate(requested_replicas, first_added):
             topic.partitions[index].replicas = replicas
+    elif factor > 1:
+        for index in range(first_added, requested.count):
+            topic.partitions[index].replicas = broker.cluster.choose_replicas(index, factor)
     broker.cluster.assign_leaders(topic)
 
 
-def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic) -> Fault | None:
+def _topic_fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic) -> Fault | None:
     """Return the error and message if the requested partitions cannot be added, or None."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{requested.name}' does not exist."

@@ -49,20 +49,22 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
-    times = Counter(topic.name for topic in request.topics)
+    occurrences = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}
-    faults: dict[str, Fault | None] = {
-        name: (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if times[name] > 1
-        else _fault(broker, topic)
-        for name, topic in topics.items()
-    }
-    counted = [topic for name, topic in topics.items() if times[name] == 1 and name != CLUSTER_METADATA]
-    valid = [topic for topic in counted if faults[topic.name] is None]
-    too_large = _too_large(broker, counted, valid)
+    faults: dict[str, Fault | None] = {}
+    for name, topic in topics.items():
+        if occurrences[name] > 1:
+            faults[name] = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        else:
+            faults[name] = _topic_fault(broker, topic)
+    counted_topics = [
+        topic for name, topic in topics.items() if occurrences[name] == 1 and name != CLUSTER_METADATA
+    ]
+    valid_topics = [topic for topic in counted_topics if faults[topic.name] is None]
+    size_fault = _request_size_fault(broker, counted_topics, valid_topics)
     # An error for the whole request is returned once for each entry, so several times for a duplicate name.
-    if too_large is not None:
-        refusals = [_refuse_topic(topic.name, *too_large) for topic in request.topics]
+    if size_fault is not None:
+        refusals = [_refuse_topic(topic.name, *size_fault) for topic in request.topics]
         return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
     results: list[CreatableTopicResult] = []
     for name, topic in topics.items():
@@ -70,7 +72,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
         if fault is not None:
             results.append(_refuse_topic(name, *fault))
         else:
-            results.append(_create(broker, call, topic, validate_only=request.validate_only))
+            results.append(_create_topic(broker, call, topic, validate_only=request.validate_only))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 
@@ -78,31 +80,34 @@ def _refuse_topic(name: str, error: ErrorCode, message: str) -> CreatableTopicRe
     return CreatableTopicResult(name=name, error_code=error, error_message=message, configs=[])
 
 
-def _too_large(
-    broker: Broker, counted: Sequence[CreatableTopic], valid: Sequence[CreatableTopic]
+def _request_size_fault(
+    broker: Broker, counted_topics: Sequence[CreatableTopic], valid_topics: Sequence[CreatableTopic]
 ) -> Fault | None:
     """Return the error if a request is too large, or None.
+
+    The limit of partitions counts all `counted_topics`, and the limit of records only the valid topics.
 
     The limits are those of Kafka's ReplicationControlManager and QuorumController.
     """
     error = ErrorCode.POLICY_VIOLATION
-    partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted)
+    partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted_topics)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
         return error, "Excessively large number of partitions per request."
     # The number of records that Kafka's controller writes: one for each topic, each config and each
     # partition.
     records = sum(
         1 + len({config.name for config in topic.configs}) + _partition_count(broker, topic)
-        for topic in valid
+        for topic in valid_topics
     )
     if records > MAX_PARTITIONS_PER_REQUEST:
         return error, "Unable to perform excessively large batch operation."
     return None
 
 
-def _create(
+def _create_topic(
     broker: Broker, call: Call, requested: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
+    """Create a valid topic, and describe it; with `validate_only`, only describe it."""
     count, factor = _partition_count(broker, requested), _replication_factor(requested)
     configs = {config.name: config.value or "" for config in requested.configs}
     if validate_only:
@@ -145,15 +150,17 @@ def _replication_factor(topic: CreatableTopic) -> int:
 
 def _assign_replicas(broker: Broker, topic: Topic, requested: CreatableTopic, factor: int) -> None:
     """Set the replicas of a new topic's partitions; by default, the leader is the only replica."""
-    manual = {
+    requested_replicas = {
         assignment.partition_index: tuple(assignment.broker_ids) for assignment in requested.assignments
     }
+    if not requested_replicas and factor == 1:
+        return
     for index, partition in enumerate(topic.partitions):
-        if manual or factor > 1:
-            partition.replicas = manual.get(index) or broker.cluster.choose_replicas(index, factor)
+        replicas = requested_replicas.get(index)
+        partition.replicas = replicas or broker.cluster.choose_replicas(index, factor)
 
 
-def _fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
+def _topic_fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
     """Return the error and message for a topic that cannot be created, or None."""
     name_refusal = broker.topics.name_refusal(topic.name)
     if name_refusal is not None:
@@ -172,15 +179,17 @@ def _fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
     elif topic.replication_factor == 0 or topic.replication_factor < DEFAULT:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
         return ErrorCode.INVALID_REPLICATION_FACTOR, message
-    refusal = count_refusal(_partition_count(broker, topic))
-    nodes = len(broker.cluster.nodes)
-    if refusal is None and topic.replication_factor > nodes:
+    count_fault = count_refusal(_partition_count(broker, topic))
+    if count_fault is not None:
+        return count_fault
+    brokers = len(broker.cluster.nodes)
+    if topic.replication_factor > brokers:
         return (
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {topic.replication_factor} is not possible: "
-            f"there {'is 1 broker' if nodes == 1 else f'are {nodes} brokers'}.",
+            f"there {'is 1 broker' if brokers == 1 else f'are {brokers} brokers'}.",
         )
-    return refusal
+    return None
 
 
 def _assignment_fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
@@ -204,17 +213,17 @@ def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
 
     The response shows the configs of a topic only to callers with DESCRIBE_CONFIGS.
     """
-    any_topic = access.allows_cluster(Operation.CREATE)
-    times = Counter(topic.name for topic in request.topics)
+    may_create_all = access.allows_cluster(Operation.CREATE)
+    occurrences = Counter(topic.name for topic in request.topics)
     denied = {
         name
-        for name in times
+        for name in occurrences
         # Permissions for duplicate names are not checked, because the handler rejects these names for every
         # caller.
-        if times[name] == 1 and not any_topic and not access.allows_topic(Operation.CREATE, name)
+        if occurrences[name] == 1 and not may_create_all and not access.allows_topic(Operation.CREATE, name)
     }
 
-    def restrict(response: CreateTopicsResponse) -> None:
+    def restrict_response(response: CreateTopicsResponse) -> None:
         for topic in response.topics:
             if not topic.error_code and not access.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
                 topic.topic_config_error_code = TOPIC_FAILED
@@ -223,7 +232,7 @@ def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED, AUTHORIZATION_FAILED) for name in denied)
 
     permitted = [topic for topic in request.topics if topic.name not in denied]
-    return access.narrow(restrict, topics=permitted)
+    return access.narrow(restrict_response, topics=permitted)
 
 
 API = Api(
