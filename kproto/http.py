@@ -162,7 +162,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _pool(url: str, context: ssl.SSLContext | None) -> Any:
-    """Return a pool of connections to the address, direct or through the proxy that the environment names."""
+    """Return a pool of connections, through the environment's proxy for the address if there is one."""
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3

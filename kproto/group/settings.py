@@ -1,7 +1,7 @@
 """Settings of the group coordinator, with Kafka's names, defaults and lower bounds (GroupCoordinatorConfig).
 
 Each field is a broker config, with underscores instead of dots. Times are in milliseconds, unless the name
-says minutes. All settings of groups are whole numbers.
+says minutes. All values are whole numbers.
 
 A coordinator never changes its settings, so these configs cannot be dynamic. To add a setting, add a row to
 `GroupSettings`, and read the setting in the code that it affects.
@@ -27,7 +27,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 def _setting(default: int, *, minimum: int = 0, bits: int = 32) -> int:
-    """Declare one setting with its default and lower bound. The upper bound is the largest int of `bits`."""
+    """Declare one setting with its default and lower bound. Its upper bound is 2**(bits - 1) - 1."""
     setting: int = field(default=default, metadata={"minimum": minimum, "bits": bits})
     return setting
 

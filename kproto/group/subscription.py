@@ -21,8 +21,8 @@ The assignor defines the user data:
 
 * cooperative-sticky: only the generation (R214).
 
-* librdkafka and franz-go write the sticky format for both assignors. kafka-python writes a version number
-  before the sticky format.
+* librdkafka and franz-go write the sticky format for cooperative-sticky, too. kafka-python writes a version
+  number before the sticky format.
 
 A leader reads the user data of all these clients. It ignores user data that it cannot decode, so that no
 member can prevent an assignment.
@@ -226,7 +226,10 @@ class StickyUserDataTopic(Struct):
 
 
 class ReportedOwnership(NamedTuple):
-    """The partitions that a member reports as owned, and their generation (None if it is not reported)."""
+    """The partitions that a member reports as owned, and the generation in which they were assigned.
+
+    `generation` is None if the member does not report it.
+    """
 
     owned: tuple[TopicPartition, ...]
     generation: int | None

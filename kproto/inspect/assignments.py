@@ -225,7 +225,7 @@ def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]
     """Return the final assignment: a cooperative rebalance is repeated until nothing changes.
 
     A cooperative assignor withholds a partition from its new owner until the previous owner has revoked it.
-    The next rebalance assigns the partition. Members with different subscriptions may need a third rebalance.
+    So a second rebalance assigns the partition. Members with different subscriptions may need a third one.
     """
     assigned = group.assign()
     if not group.assignor.cooperative:

@@ -11,8 +11,9 @@ Rules:
 * TCP segments are put in order, and duplicates are dropped. After a gap in the capture, decoding resumes at
   the next segment that seems to start a frame.
 
-* Bytes that cannot be decoded are reported at the end, by one `CapturedFrame` per direction of the
-  connection. The frame's `dissection` is None, and its `note` gives the reason.
+* Bytes that cannot be decoded are reported at the end of their connection, by one `CapturedFrame` per
+  direction. Another one reports the responses without requests. The frame's `dissection` is None, and its
+  `note` gives the reason.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ TimedFrame = tuple[float, bytes]
 class CapturedFrame(NamedTuple):
     """One request or response of a capture. `at` is in seconds since 1970.
 
-    `connection` is "client -> broker" for a request and "client <- broker" for a response, with addresses.
+    `connection` contains the addresses: "client -> broker" for a request, "client <- broker" for a response.
     """
 
     at: float
@@ -194,7 +195,7 @@ class _Connection:
                 self.unmatched.append((at, frame))
 
     def end(self, client: _Address, broker: _Address) -> Iterator[CapturedFrame]:
-        """Decode the bytes still buffered at the capture's end, and report those that cannot be decoded."""
+        """Decode the bytes buffered at the connection's end, and report those that cannot be decoded."""
         for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             name = f"{client} {arrow} {broker}"
             yield from self.read(arrow == "->", direction.skip_missing(), name)

@@ -13,7 +13,8 @@ Rules:
   Metadata and FindCoordinator, only the client's first exchange is drawn.
 
 3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
-  all responses of this API that are already drawn for the client.
+  all responses of this API that are already drawn for the client. For OffsetFetch and ListOffsets, only
+  those after the client's last JoinGroup count.
 
 4. Successful heartbeats, fetches without records, and requests that set up a connection are counted
   but not drawn.
@@ -62,8 +63,8 @@ _NEVER_ENDS = 1 << 62
 class Note:
     """An event that is not a request. It concerns the client `who`, or the cluster if `who` is empty.
 
-    `at` is in milliseconds of the exchanges' clock. `ends_membership` means that the client is no longer a
-    member.
+    `at` is in milliseconds of the exchanges' clock. `ends_membership` is true if this event ends the client's
+    membership of its group.
     """
 
     at: int
@@ -319,7 +320,7 @@ def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Ite
 
 
 def _with_quiet(rows: Iterable[DiagramRow], counted: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
-    """Add a row for each long pause, with its length and the number of its exchanges, which are not drawn."""
+    """Add a row for each long pause, with its length and the number of exchanges in it that are not drawn."""
     index = 0
     previous_at: int | None = None
     for row in rows:

@@ -129,7 +129,7 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     `sized` says whether the frame has a size prefix. If it is None, the prefix is detected.
 
     `error` of the result reports invalid bytes, or a request with an API or version that Kafka does not have.
-    Raises UnsupportedVersion if `response` is an API or version that does not exist.
+    Raises UnsupportedVersion if `response` names an API or version that does not exist.
     """
 
     def read(at: int) -> Dissection:
@@ -138,8 +138,9 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if sized is not None:
         return read(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
-        # The bytes look like a frame size. In a response without a size prefix, they are the correlation id.
-        # So if a response cannot be decoded with a size prefix, it is decoded without one.
+        # The first four bytes have the value of a size prefix. But in a response without a size prefix they
+        # are the correlation id, which may have this value by chance. So a response that cannot be decoded
+        # with a size prefix is decoded without one.
         with_size = read(4)
         if response is None or with_size.error is None:
             return with_size
@@ -163,7 +164,8 @@ def split(data: bytes) -> list[bytes]:
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        # A request has a size prefix of 4 bytes, and a header of at least 8 bytes.
+        # A request has a size prefix of 4 bytes. Its header begins with 8 bytes: API key, version and
+        # correlation id.
         if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
@@ -200,7 +202,7 @@ def _request(data: bytes, at: int) -> Dissection:
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
     """Return the dissection of a request of which only the header can be decoded.
 
-    The header is decoded as version 1, because all header versions begin with the fields of version 1.
+    The header is decoded as version 1. Version 2, the only other version, begins with the same fields.
     """
     part = _part(RequestHeader, data, at, 1)
     return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)
@@ -238,7 +240,11 @@ def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
 
 
 def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Iterator[str]:
-    """Yield a line per field: offset, bytes, name, type, value. With `whole`, show all bytes and records."""
+    """Yield a line per field: offset, bytes, name, type, value.
+
+    Unless `whole` is true, only the first `width` bytes of a field and the first records of a batch are
+    shown.
+    """
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 
@@ -305,8 +311,8 @@ def record_lines(
     record's key and value are printed below the record.
 
     If `whole` is true, every record has a line. Otherwise about `most` records are decoded (default:
-    `_MOST_CHECKED`), because a small batch may have millions of records. The remaining records are not
-    decoded but counted, from the headers of their batches.
+    `_MOST_CHECKED`), because a small compressed batch may contain millions of records. The remaining records
+    are only counted, from the headers of their batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists
@@ -437,7 +443,7 @@ _MARKERS = {
 
 
 def _iso_time(milliseconds: int) -> str:
-    """Format a time in UTC, or as a number if it is outside the years 1970 to 9999."""
+    """Format a time in UTC, or as milliseconds if it is outside the years 1970 to 9999."""
     if milliseconds == -1:
         return "no time"
     if not 0 <= milliseconds < 253_402_300_800_000:
