@@ -35,43 +35,48 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, DescribeTransactionsRequest)
-    names = request.transactional_ids
-    ids = list(dict.fromkeys(names))
-    if len(ids) < len(names):
+    requested_ids = request.transactional_ids
+    unique_ids = list(dict.fromkeys(requested_ids))
+    if len(unique_ids) < len(requested_ids):
 
-        def repeat(response: DescribeTransactionsResponse) -> None:
+        def repeat_states(response: DescribeTransactionsResponse) -> None:
             states = {state.transactional_id: state for state in response.transaction_states}
-            response.transaction_states = repeat_as_named(states, names, _size)
+            response.transaction_states = repeat_as_named(states, requested_ids, _approximate_size)
 
-        call = broker.replace_call(call.with_fields(transactional_ids=ids), repeat)
-    cluster, node_id = broker.cluster, broker.node.id
-    if len(cluster.brokers) > 1:
-
-        def refuse_other_ids(response: DescribeTransactionsResponse) -> None:
-            response.transaction_states = [
-                state
-                if not state.transactional_id
-                or cluster.transaction_coordinator_of(state.transactional_id) == node_id
-                else describe_error(state.transactional_id, ErrorCode.NOT_COORDINATOR)
-                for state in response.transaction_states
-            ]
-
-        call = broker.replace_call(call, refuse_other_ids)
+        call = broker.replace_call(call.with_fields(transactional_ids=unique_ids), repeat_states)
+    if len(broker.cluster.brokers) > 1:
+        call = broker.replace_call(call, lambda response: _refuse_other_ids(broker, response))
     return send_to_coordinator(broker, call)
 
 
-def _size(state: TransactionState) -> int:
+def _refuse_other_ids(broker: Broker, response: DescribeTransactionsResponse) -> None:
+    """Replace the results of the ids that other nodes coordinate with NOT_COORDINATOR.
+
+    An empty id has no coordinator: every node rejects it with the same error.
+    """
+    states: list[TransactionState] = []
+    for state in response.transaction_states:
+        transactional_id = state.transactional_id
+        if transactional_id and broker.cluster.transaction_coordinator_of(transactional_id) != broker.node.id:
+            state = describe_error(transactional_id, ErrorCode.NOT_COORDINATOR)
+        states.append(state)
+    response.transaction_states = states
+
+
+def _approximate_size(state: TransactionState) -> int:
+    """Return the approximate size of a result in bytes."""
     return 100 + sum(50 + len(topic.topic) + 4 * len(topic.partitions) for topic in state.topics)
 
 
 def _authorize(access: Access, request: DescribeTransactionsRequest) -> Authorized:
+    """Refuse ids without DESCRIBE permission, and omit topics without DESCRIBE permission."""
     denied = [
         transactional_id
         for transactional_id in request.transactional_ids
         if not access.allows_transactional_id(Operation.DESCRIBE, transactional_id)
     ]
 
-    def restrict(response: DescribeTransactionsResponse) -> None:
+    def omit_topics_and_add_refusals(response: DescribeTransactionsResponse) -> None:
         for state in response.transaction_states:
             state.topics = [
                 topic for topic in state.topics if access.allows_topic(Operation.DESCRIBE, topic.topic)
@@ -83,7 +88,7 @@ def _authorize(access: Access, request: DescribeTransactionsRequest) -> Authoriz
     permitted = [
         transactional_id for transactional_id in request.transactional_ids if transactional_id not in denied
     ]
-    return access.narrow(restrict, transactional_ids=permitted)
+    return access.narrow(omit_topics_and_add_refusals, transactional_ids=permitted)
 
 
 API = Api(

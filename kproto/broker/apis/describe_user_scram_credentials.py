@@ -24,17 +24,18 @@ def handle_describe_user_scram_credentials(broker: Broker, call: Call) -> Result
     request = call.request
     assert isinstance(request, DescribeUserScramCredentialsRequest)
     names = [user.name for user in request.users or ()] or broker.users.known()
-    times = Counter(names)
+    counts = Counter(names)
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=0,
         error_message=None,
-        results=[_describe(broker, name, times[name]) for name in dict.fromkeys(names)],
+        results=[_describe_user(broker, name, counts[name]) for name in dict.fromkeys(names)],
     )
 
 
-def _describe(broker: Broker, name: str, times: int) -> DescribeUserScramCredentialsResult:
-    if times > 1:
+def _describe_user(broker: Broker, name: str, count: int) -> DescribeUserScramCredentialsResult:
+    """Return the result of a user; `count` is the number of times that the request names the user."""
+    if count > 1:
         message = f"Cannot describe SCRAM credentials for the same user twice: {name}"
         return _refuse_user(name, ErrorCode.DUPLICATE_RESOURCE, message)
     infos = [

@@ -23,7 +23,7 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 _TOP_LEVEL_ERROR_SINCE: Final = 1  # KIP-460
-_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+_NOT_NEEDED_MESSAGE: Final = "Leader election not needed for topic partition."
 
 
 def handle_elect_leaders(broker: Broker, call: Call) -> Result:
@@ -37,10 +37,10 @@ def handle_elect_leaders(broker: Broker, call: Call) -> Result:
     if request.topic_partitions == []:
         return ElectLeadersResponse(throttle_time_ms=0, replica_election_results=[])
     if request.timeout_ms <= 0:
-        return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)
+        return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, message=None)
     if request.election_type not in (PREFERRED, UNCLEAN):
         message = f"Unknown election type {request.election_type}"
-        return refuse(request, ErrorCode.INVALID_REQUEST, call.version, message)
+        return refuse(request, ErrorCode.INVALID_REQUEST, call.version, message=message)
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
         partitions = [(topic.name, list(range(len(topic.partitions)))) for topic in broker.topics]
@@ -48,7 +48,8 @@ def handle_elect_leaders(broker: Broker, call: Call) -> Result:
         partitions = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     results = [
         ReplicaElectionResult(
-            topic=name, partition_result=[_elect(broker, name, index, unclean=unclean) for index in indexes]
+            topic=name,
+            partition_result=[_partition_result(broker, name, index, unclean=unclean) for index in indexes],
         )
         for name, indexes in partitions
     ]
@@ -85,21 +86,22 @@ def refuse(
     return response
 
 
-def _elect(broker: Broker, topic_name: str, index: int, *, unclean: bool) -> PartitionResult:
+def _partition_result(broker: Broker, topic_name: str, index: int, *, unclean: bool) -> PartitionResult:
+    """Elect the leader of a partition if the partition exists, and return the result."""
     topic = broker.topics.named(topic_name)
     partition = None if topic is None else topic.partition(index)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     message: str | None = f"No such topic as {topic_name}"
     if partition is not None:
         error = _elect_leader(broker, partition, index, unclean=unclean)
-        message = _NOT_NEEDED if error is ErrorCode.ELECTION_NOT_NEEDED else None
+        message = _NOT_NEEDED_MESSAGE if error is ErrorCode.ELECTION_NOT_NEEDED else None
     elif topic is not None:
         message = f"No such partition as {topic_name}-{index}"
     return PartitionResult(partition_id=index, error_code=error, error_message=message)
 
 
 def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: bool) -> ErrorCode:
-    """Elect the preferred replica.
+    """Elect the preferred replica, and return NONE or the error.
 
     An `unclean` election elects any live replica, but only in a partition without a leader.
     """

@@ -18,11 +18,10 @@ def handle_expire_delegation_token(broker: Broker, call: Call) -> Result:
         return _response(error, NO_TIME)
     tokens = broker.cluster.delegation_tokens
     if not tokens.is_enabled:
-        return _response(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0)
-    token_hmac = bytes(request.hmac)
-    return _response(
-        *tokens.expire(token_hmac, call.principal, request.expiry_time_period_ms, broker.wall_clock)
-    )
+        return _response(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, expires_at=0)
+    token_hmac, period_ms = bytes(request.hmac), request.expiry_time_period_ms
+    token_error, expires_at = tokens.expire(token_hmac, call.principal, period_ms, broker.wall_clock)
+    return _response(token_error, expires_at)
 
 
 def _response(error: ErrorCode, expires_at: int) -> ExpireDelegationTokenResponse:

@@ -12,7 +12,7 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
   aborted transactions that overlap the returned offsets (X5).
 
 * Batches are sent whole, the first one even if it exceeds a limit. The limits are `max_bytes` and
-  `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT`.
+  `partition_max_bytes` of the request, `fetch.max.bytes`, and `MAX_UNSENT_BYTES`.
 
 * A throttled client (`Server.throttle`) receives no records, and cannot open a fetch session.
 
@@ -60,19 +60,20 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 # The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
-# The maximum size of all unsent responses in bytes: 256 MiB. If it is reached, a fetch returns only one
-# batch. Kafka needs no limit, because it sends records directly from its log files.
-MOST_UNSENT: Final = 1 << 28
+# The maximum size of all unsent responses: 256 MiB. If it is reached, a fetch returns only one batch. Kafka
+# needs no limit, because it sends records directly from its log files.
+MAX_UNSENT_BYTES: Final = 1 << 28
 
 
 class FoundBatches(NamedTuple):
     """The batches of one partition that the fetch would return if it were completed now."""
 
     partition: Partition
+    # The fetch offset of the request.
     offset: int
     batches: BatchRange
     # Whether the fetch is `read_committed`: the response then lists aborted transactions.
-    committed: bool
+    read_committed: bool
 
 
 @dataclass(slots=True)
@@ -88,21 +89,29 @@ class DelayedFetch:
     context: FetchContext
     deadline: int
     waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
+    # The batches that the last call of `_find_batches` found.
     _found: dict[Key, FoundBatches] = field(default_factory=dict[Key, "FoundBatches"])
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
-        """Return the response if enough data is available or `force` is set, else None."""
-        room = self._room()
-        results, size = self._find(room)
-        enough = (
-            size >= min(self.request.min_bytes, room)
+        """Return the response if enough data is available or `force` is set, else None.
+
+        The call updates `waits_for`. The result must be sent: the fetch session records it as sent.
+        """
+        max_bytes = self._max_bytes()
+        results, size = self._find_batches(max_bytes)
+        is_complete = (
+            size >= min(self.request.min_bytes, max_bytes)
             or not self.context.all_partitions
             or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in results.values())
         )
-        if not enough and not force:
+        if not is_complete and not force:
             return None
         for key, found in self._found.items():
-            _read(results[key], found)
+            _add_batches(results[key], found)
+        return self._build_response(results)
+
+    def _build_response(self, results: dict[Key, PartitionData]) -> FetchResponse:
+        """Return the response with the results that have to be sent, grouped by topic."""
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for (topic, _), data in self._partitions_to_send(results).items():
             if topic not in topics:
@@ -130,34 +139,38 @@ class DelayedFetch:
         )
 
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
+        """Return the results for the response: none for a throttled client, else all or the changed ones."""
         if self.broker.throttle_times.get(self.call.api_key):
             self.broker.fetch_sessions.decline_session(self.context)
             return {}
         return self.context.changed_partitions(results)
 
-    def _find(self, room: int) -> tuple[dict[Key, PartitionData], int]:
+    def _find_batches(self, max_bytes: int) -> tuple[dict[Key, PartitionData], int]:
         """Find the batches of partitions that may have changed since the last response of the session.
 
-        `room` is the maximum size of the response's records in bytes. Returns each partition's result,
-        without its batches, and the total size of all batches in bytes.
+        `max_bytes` is the maximum size of the response's records. Returns each partition's result, without
+        its batches, and the total size of all batches in bytes. The batches are stored in `_found`.
         """
         self.waits_for.clear()
         self._found.clear()
         if self.context.session is not None:
             self.waits_for.add(self.context.session)
         results: dict[Key, PartitionData] = {}
-        total = 0
+        total_size = 0
+        remaining_bytes = max_bytes
         for key, requested in self.context.partitions_to_read(self._reader()).items():
-            topic = self._topic(key[0])
-            data = self._find_in_partition(key, topic, requested, room, at_least_one=total == 0)
+            topic = self._find_topic(key[0])
+            data = self._find_in_partition(
+                key, topic, requested, remaining_bytes, at_least_one=total_size == 0
+            )
             size = self._found[key].batches.size if key in self._found else 0
-            total += size
+            total_size += size
             if topic is not None and topic.partition(requested.partition) is not None:
                 # A negative `max_bytes` in the request causes an error for the first existing partition. As
                 # in Kafka, the following partitions are then read with a limit of 0 bytes.
-                room = max(room - size, 0)
+                remaining_bytes = max(remaining_bytes - size, 0)
             results[key] = data
-        return results, total
+        return results, total_size
 
     def _reader(self) -> Hashable:
         """Return what determines the readable records: the isolation level, and the caller's permissions."""
@@ -165,12 +178,13 @@ class DelayedFetch:
         acls_version = None if acls is None else acls.version
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
 
-    def _room(self) -> int:
+    def _max_bytes(self) -> int:
         """Return the maximum total size (bytes) of the records in the response."""
-        unsent_room = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
-        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, unsent_room)
+        max_unsent = max(MAX_UNSENT_BYTES - self.broker.cluster.unsent, 0)
+        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, max_unsent)
 
-    def _topic(self, key: TopicKey) -> Topic | None:
+    def _find_topic(self, key: TopicKey) -> Topic | None:
+        """Return the topic with this name or id, or None. The context remembers the name of an id."""
         topics = self.broker.topics
         if isinstance(key, str):
             return topics.named(key)
@@ -180,9 +194,15 @@ class DelayedFetch:
         return topic
 
     def _find_in_partition(
-        self, key: Key, topic: Topic | None, requested: FetchPartition, room: int, at_least_one: bool
+        self, key: Key, topic: Topic | None, requested: FetchPartition, max_bytes: int, *, at_least_one: bool
     ) -> PartitionData:
+        """Find the batches of one partition; return the partition's result, without its batches.
+
+        The result is an error if the caller may not read the topic, the partition does not exist, this node
+        is not its leader, or the requested epoch or offset is invalid.
+        """
         topic_key, index = key
+        # The name is empty if the client fetches by id, and the id was never resolved to a name.
         name = topic_key if isinstance(topic_key, str) else self.context.topic_names.get(topic_key, "")
         if name and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, name):
             return _refuse_partition(index, TOPIC_FAILED)
@@ -202,25 +222,31 @@ class DelayedFetch:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not ErrorCode.NONE:
             return self._refuse_with_leader(partition, index, error)
-        offset = requested.fetch_offset
+        return self._find_from_offset(key, partition, requested, max_bytes, at_least_one=at_least_one)
+
+    def _find_from_offset(
+        self, key: Key, partition: Partition, requested: FetchPartition, max_bytes: int, *, at_least_one: bool
+    ) -> PartitionData:
+        """Find the batches from the fetch offset on; return the partition's result, without its batches."""
+        index, log, offset = key[1], partition.log, requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
         # If the client's log diverged, an offset after the end of the log is not out of range: the response
         # has the epoch and offset at which the logs diverged.
-        last = log.end_offset if diverging is None else offset
-        unknown_epoch = diverging is not None and diverging.epoch < 0
-        if unknown_epoch or not log.start_offset <= offset <= last:
+        max_offset = log.end_offset if diverging is None else offset
+        is_unknown_epoch = diverging is not None and diverging.epoch < 0
+        if is_unknown_epoch or not log.start_offset <= offset <= max_offset:
             return _refuse_partition(index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        committed = self.request.isolation_level == READ_COMMITTED
+        read_committed = self.request.isolation_level == READ_COMMITTED
         stable_offset = partition.stable_offset
-        end = stable_offset if committed else log.end_offset
+        readable_end = stable_offset if read_committed else log.end_offset
         if diverging is None:
-            limit = min(requested.partition_max_bytes, room)
-            if limit < 0 and offset < end:
+            limit = min(requested.partition_max_bytes, max_bytes)
+            if limit < 0 and offset < readable_end:
                 return _refuse_partition(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            before = stable_offset if committed else None
+            before = stable_offset if read_committed else None
             batches = log.find(offset, limit, at_least_one=at_least_one, before=before)
             if batches.size:
-                self._found[key] = FoundBatches(partition, offset, batches, committed)
+                self._found[key] = FoundBatches(partition, offset, batches, read_committed)
         data = PartitionData(
             partition_index=index,
             error_code=0,
@@ -228,10 +254,10 @@ class DelayedFetch:
             last_stable_offset=stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=[] if committed and diverging is None else None,
+            aborted_transactions=[] if read_committed and diverging is None else None,
             records=b"",
         )
-        if diverging is None and offset >= end:
+        if diverging is None and offset >= readable_end:
             self.context.on_read_to_end(key, partition, data)
         return data
 
@@ -249,14 +275,15 @@ def handle_fetch(broker: Broker, call: Call) -> Result:
     """Respond immediately, or keep the fetch in the purgatory until it is complete."""
     request = call.request
     assert isinstance(request, FetchRequest)
-    context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)
+    by_id = call.version >= BY_ID_SINCE
+    context = broker.fetch_sessions.create_context(request, by_id, call.now)
     if isinstance(context, ErrorCode):
         return FetchResponse(throttle_time_ms=0, error_code=context, responses=[])
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
-        _exists(broker, topic, index) for topic, index in context.all_partitions
+        _partition_exists(broker, topic, index) for topic, index in context.all_partitions
     ):
         return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    delayed = DelayedFetch(broker, call, request, context, call.now + request.max_wait_ms)
+    delayed = DelayedFetch(broker, call, request, context, deadline=call.now + request.max_wait_ms)
     response = delayed.try_complete(force=request.max_wait_ms <= 0)
     if response is None:
         broker.park(delayed)
@@ -264,7 +291,7 @@ def handle_fetch(broker: Broker, call: Call) -> Result:
     return response
 
 
-def _exists(broker: Broker, key: TopicKey, index: int) -> bool:
+def _partition_exists(broker: Broker, key: TopicKey, index: int) -> bool:
     topic = broker.topics.named(key) if isinstance(key, str) else broker.topics.with_id(key)
     return topic is not None and topic.partition(index) is not None
 
@@ -286,11 +313,11 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
     )
 
 
-def _read(data: PartitionData, found: FoundBatches) -> None:
+def _add_batches(data: PartitionData, found: FoundBatches) -> None:
     """Add the found batches to a partition's result, with the aborted transactions that overlap them."""
     log, batches = found.partition.log, found.batches
     data.records = b"".join(log.batches_of(batches))
-    if found.committed:
+    if found.read_committed:
         end = log.base_after(found.offset, batches.stop - batches.first)
         data.aborted_transactions = [
             AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -309,12 +336,14 @@ def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | No
 
 
 def _missing_partition(index: int, error: ErrorCode) -> PartitionData:
+    """Return an error with an empty list of aborted transactions, as FetchResponse.partitionResponse does."""
     data = _refuse_partition(index, error)
     data.aborted_transactions = []
     return data
 
 
 def _refuse_partition(index: int, error: ErrorCode) -> PartitionData:
+    """Return an error without a list of aborted transactions, as Kafka does for a failed read."""
     return PartitionData(
         partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
     )

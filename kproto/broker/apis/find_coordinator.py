@@ -31,18 +31,19 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     """Find the coordinators of all keys of the request."""
     request = call.request
     assert isinstance(request, FindCoordinatorRequest)
-    invalid: str | None = None
+    type_error: str | None = None
     if request.key_type not in (GROUP, TRANSACTION):
-        invalid = f"there is no coordinator of type {request.key_type} on this broker"
+        type_error = f"there is no coordinator of type {request.key_type} on this broker"
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
-                _coordinator(broker, call, key, request.key_type, invalid) for key in request.coordinator_keys
+                _find_coordinator(broker, call, key, request.key_type, type_error)
+                for key in request.coordinator_keys
             ]
         )
-    if invalid is not None:
-        return _refuse_single(ErrorCode.INVALID_REQUEST, invalid)
-    node = _node(broker, request.key, request.key_type)
+    if type_error is not None:
+        return _refuse_single(ErrorCode.INVALID_REQUEST, type_error)
+    node = _coordinator_node(broker, request.key, request.key_type)
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
@@ -50,17 +51,21 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 
-def _node(broker: Broker, key: str, key_type: int) -> Node | None:
+def _coordinator_node(broker: Broker, key: str, key_type: int) -> Node | None:
+    """Return the coordinator of a group or transactional id, or None if this node is down."""
     cluster = broker.cluster
     if key_type == TRANSACTION:
         return cluster.nodes.get(cluster.transaction_coordinator_of(key))
     return cluster.nodes.get(cluster.group_coordinator_of(key))
 
 
-def _coordinator(broker: Broker, call: Call, key: str, key_type: int, invalid: str | None) -> Coordinator:
-    if invalid is not None:
-        return _refuse_key(key, ErrorCode.INVALID_REQUEST, invalid)
-    node = _node(broker, key, key_type)
+def _find_coordinator(
+    broker: Broker, call: Call, key: str, key_type: int, type_error: str | None
+) -> Coordinator:
+    """Return the result of one key. `type_error` is the message for an unknown `key_type`."""
+    if type_error is not None:
+        return _refuse_key(key, ErrorCode.INVALID_REQUEST, type_error)
+    node = _coordinator_node(broker, key, key_type)
     if node is None:
         return _refuse_key(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
@@ -77,6 +82,7 @@ def _refuse_single(error: ErrorCode, message: str | None) -> FindCoordinatorResp
 
 
 def _authorize(access: Access, request: FindCoordinatorRequest) -> Authorized:
+    """Refuse keys without DESCRIBE permission; the handler rejects requests with an unknown key type."""
     resource = Resource.GROUP if request.key_type == GROUP else Resource.TRANSACTIONAL_ID
     error = GROUP_FAILED if request.key_type == GROUP else TRANSACTIONAL_ID_FAILED
     keys = request.coordinator_keys if access.call.version >= BATCHED_SINCE else [request.key]

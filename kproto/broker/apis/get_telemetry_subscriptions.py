@@ -17,7 +17,7 @@ from .api import Api
 from .authorization import WITHOUT_PERMISSION
 
 # The codecs in Kafka's order of preference: zstd, lz4, gzip, snappy.
-_CODECS: Final = (4, 3, 1, 2)
+_PREFERRED_CODECS: Final = (4, 3, 1, 2)
 
 
 def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
@@ -33,7 +33,9 @@ def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
         "client_software_version": connection.software_version,
         "client_source_address": connection.host,
     }
-    return attributes | ({"client_source_port": str(connection.port)} if connection.port else {})
+    if connection.port:
+        attributes["client_source_port"] = str(connection.port)
+    return attributes
 
 
 def handle_get_telemetry_subscriptions(broker: Broker, call: Call) -> Result:
@@ -54,7 +56,7 @@ def handle_get_telemetry_subscriptions(broker: Broker, call: Call) -> Result:
         error_code=ErrorCode.NONE,
         client_instance_id=instance_id,
         subscription_id=instance.subscription_id,
-        accepted_compression_types=[codec for codec in _CODECS if has_codec(codec)],
+        accepted_compression_types=[codec for codec in _PREFERRED_CODECS if has_codec(codec)],
         push_interval_ms=instance.push_interval_ms,
         telemetry_max_bytes=broker.settings.telemetry_max_bytes,
         delta_temporality=True,

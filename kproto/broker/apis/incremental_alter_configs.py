@@ -26,13 +26,13 @@ def handle_incremental_alter_configs(broker: Broker, call: Call) -> Result:
     return IncrementalAlterConfigsResponse(
         throttle_time_ms=0,
         responses=[
-            _response(resource, error, message)
+            _resource_response(resource, error, message)
             for resource, (error, message) in zip(request.resources, outcomes, strict=True)
         ],
     )
 
 
-def _response(
+def _resource_response(
     resource: AlterConfigsResource, error: ErrorCode, message: str | None
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
@@ -44,6 +44,10 @@ def _response(
 
 
 def _authorize(access: Access, request: IncrementalAlterConfigsRequest) -> Authorized:
+    """Refuse resources without permission.
+
+    The handler rejects the resources that are refused before authorization, so they count as permitted.
+    """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []
     refused = are_refused_before_authorization(access.broker, request.resources, legacy=False)
@@ -54,7 +58,7 @@ def _authorize(access: Access, request: IncrementalAlterConfigsRequest) -> Autho
         if error is None:
             permitted.append(resource)
         else:
-            refusals.append(_response(resource, error, AUTHORIZATION_FAILED))
+            refusals.append(_resource_response(resource, error, AUTHORIZATION_FAILED))
     return access.narrow(lambda response: response.responses.extend(refusals), resources=permitted)
 
 

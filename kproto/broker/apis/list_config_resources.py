@@ -23,24 +23,27 @@ def handle_list_config_resources(broker: Broker, call: Call) -> Result:
     """List the resources of the requested types, or of all types; v0 lists client metrics only."""
     request = call.request
     assert isinstance(request, ListConfigResourcesRequest)
-    names = {
+    names_by_type = {
         ResourceType.CLIENT_METRICS: broker.cluster.client_metrics.names(),
         ResourceType.BROKER_LOGGER: [],
         ResourceType.BROKER: [str(node_id) for node_id in broker.cluster.nodes],
         ResourceType.TOPIC: [topic.name for topic in broker.topics],
         ResourceType.GROUP: [],
     }
-    requested = set(request.resource_types) if call.version > 0 else {int(ResourceType.CLIENT_METRICS)}
-    if not requested <= {*names}:
+    # An empty set requests all types.
+    requested_types = set(request.resource_types)
+    if call.version == 0:
+        requested_types = {int(ResourceType.CLIENT_METRICS)}
+    if not requested_types <= {*names_by_type}:
         return refuse(request, ErrorCode.UNSUPPORTED_VERSION, call.version)
     return ListConfigResourcesResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)
-            for resource_type, resources in names.items()
-            if resource_type in requested or not requested
-            for name in resources
+            for resource_type, names in names_by_type.items()
+            if resource_type in requested_types or not requested_types
+            for name in names
         ],
     )
 
@@ -48,7 +51,7 @@ def handle_list_config_resources(broker: Broker, call: Call) -> Result:
 def refuse(
     request: ListConfigResourcesRequest, error: ErrorCode, version: int
 ) -> ListConfigResourcesResponse:
-    """Refuse the whole request."""
+    """Return a response with this error and without resources."""
     return ListConfigResourcesResponse(throttle_time_ms=0, error_code=error, config_resources=[])
 
 

@@ -313,7 +313,7 @@ def test_unsent_responses_limit_a_fetch_to_one_batch(
     """
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))
-    monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)
+    monkeypatch.setattr("kproto.broker.apis.fetch.MAX_UNSENT_BYTES", 5000)
     lazy = [stage.client() for _ in range(3)]
     for slow_client in lazy:
         slow_client.reads = False

@@ -70,7 +70,7 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
     """The broker closes the connection of a client that does not read its responses.
 
     If the broker kept the connection, the unsent responses would limit the fetches of other clients
-    (MOST_UNSENT).
+    (MAX_UNSENT_BYTES).
     """
     with running({"t": 1}, {"message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
