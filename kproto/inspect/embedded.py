@@ -3,13 +3,14 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-How a bytes field is decoded depends on two earlier fields of the message: the protocol type and the protocol
-name. Only groups with the protocol type `consumer` are decoded.
+Two earlier fields of a group's message decide how a bytes field is decoded: the protocol type and the
+protocol name. A protocol type other than `consumer` is not decoded.
 
-If the message has no protocol type, a bytes field is decoded only if it is a valid subscription or
+If the message has no protocol type, the bytes field is decoded only if it is a valid subscription or
 assignment.
 
-User data is decoded if the assignor is sticky or cooperative-sticky, or if the user data is kproto's own.
+User data is decoded if the protocol name is sticky or cooperative-sticky, or if the user data begins with
+kproto's magic bytes (`InitialCounts`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Rules:
 * Frames that cannot be decoded are forwarded unchanged. The exchange's `trouble` states the reason.
 
 * `replace_addresses` replaces the addresses in a response, so that a client connects only to the proxy. Other
-  fields do not change. A response without such an address is forwarded byte for byte.
+  fields do not change. A response without an address to replace is forwarded byte for byte.
 """
 
 from __future__ import annotations

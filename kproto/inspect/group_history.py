@@ -5,7 +5,8 @@ Rules:
 * `MemberNames` names a member by its client id. A number follows if several members have the same client id.
 
 * A member's ownership of a partition begins with the SyncGroup response that assigns the partition. The
-  ownership ends with LeaveGroup, or with a JoinGroup that does not list the partition as owned.
+  ownership ends with LeaveGroup, with a JoinGroup that does not list the partition as owned, or with a
+  SyncGroup response that does not assign it.
 
 * An ownership also ends when an error code shows that the member was removed, when the coordinator reports
   the removal, and when the connection on which the member sends group requests ends.
@@ -13,7 +14,7 @@ Rules:
 * The end of a connection does not end the ownership of a member that continues on another connection.
 
 * Each generation has an event with its cause: see `rebalance_causes`. If `add_notice` is called, removals and
-  causes are those that the coordinator reports.
+  causes are those that the coordinator reports. Otherwise both are derived from the exchanges.
 """
 
 from __future__ import annotations

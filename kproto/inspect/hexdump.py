@@ -84,7 +84,7 @@ _AMBIGUOUS = (
         "the escapes may be decimal or octal; print hex, or use --form string for octal",
     ),
 )
-# At the start of a line, // or # begins a comment only if a space follows: base64 may contain //.
+# At the start of a line, // or # begins a comment only if a space follows, because base64 may begin with //.
 _COMMENT = re.compile(r"/\*.*?\*/|((?<=[ \t,;])(//|#)|(//|#)[ \t])[^\n]*", re.DOTALL)
 _BRACKETS = re.compile(r"(<<|[\[{(<])([^\[\](){}<>]*)[\]})>]")
 _CAST = re.compile(
@@ -349,8 +349,8 @@ FORMS = {
 def _tcp_payload(data: bytes) -> bytes | None:
     """Return the data of the TCP segment in an IP packet, or None for other bytes.
 
-    An Ethernet header may precede the packet. A Kafka frame is never taken for a packet. The first byte of an
-    IP packet is at least 0x40, and a frame size that starts with this byte is at least 1 GiB.
+    An Ethernet header may precede the packet. A Kafka frame is not mistaken for a packet: an IP packet begins
+    with a byte of at least 0x40, and a frame size that begins with such a byte is at least 1 GiB.
     """
     if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
         data = data[14:]
