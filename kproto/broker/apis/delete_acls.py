@@ -31,16 +31,16 @@ def handle_delete_acls(broker: Broker, call: Call) -> Result:
         return refuse(request, ErrorCode.SECURITY_DISABLED, call.version, NO_AUTHORIZER)
     results: list[DeleteAclsFilterResult] = []
     removed: list[Acl] = []
-    for requested in request.filters:
-        fault = _fault(requested)
+    for requested_filter in request.filters:
+        fault = _filter_fault(requested_filter)
         if fault is not None:
             results.append(_refuse_filter(ErrorCode.INVALID_REQUEST, fault))
             continue
-        matching = broker.acls.matching(acl_filter(requested))
+        matching = broker.acls.matching(acl_filter(requested_filter))
         removed.extend(matching)
         results.append(
             DeleteAclsFilterResult(
-                error_code=0, error_message=None, matching_acls=[_describe(acl) for acl in matching]
+                error_code=0, error_message=None, matching_acls=[_matching_acl(acl) for acl in matching]
             )
         )
     broker.acls.remove(removed)
@@ -59,7 +59,7 @@ def _refuse_filter(error: ErrorCode, message: str) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=error, error_message=message, matching_acls=[])
 
 
-def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
+def _matching_acl(acl: Acl) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         error_code=0,
         error_message=None,
@@ -73,17 +73,18 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-def _fault(requested: DeleteAclsFilter) -> str | None:
+def _filter_fault(requested_filter: DeleteAclsFilter) -> str | None:
     """Return Kafka's message for a filter with an unknown enum value, or None.
 
     Kafka rejects filters with unknown enum values only in DeleteAcls. DescribeAcls accepts them.
     """
-    if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {
-        *PatternType
-    }:
+    resource_type, pattern_type = requested_filter.resource_type_filter, requested_filter.pattern_type_filter
+    if resource_type not in {*Resource} or pattern_type not in {*PatternType}:
         return "Unknown patternFilter."
-    known = requested.operation in {*Operation} and requested.permission_type in {*Permission}
-    return None if known else "Unknown entryFilter."
+    operation, permission = requested_filter.operation, requested_filter.permission_type
+    if operation not in {*Operation} or permission not in {*Permission}:
+        return "Unknown entryFilter."
+    return None
 
 
 API = Api(

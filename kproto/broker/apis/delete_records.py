@@ -30,6 +30,7 @@ def handle_delete_records(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, DeleteRecordsRequest)
+    # Topic name -> partition index -> the last entry of the request for this partition.
     topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -38,16 +39,18 @@ def handle_delete_records(broker: Broker, call: Call) -> Result:
         throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
-                name=name, partitions=[_delete(broker, name, partition) for partition in partitions.values()]
+                name=name,
+                partitions=[_delete_records(broker, name, partition) for partition in partitions.values()],
             )
             for name, partitions in topics.items()
         ],
     )
 
 
-def _delete(
+def _delete_records(
     broker: Broker, topic_name: str, requested: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
+    """Delete the records of a partition before the requested offset, or return an error."""
     index = requested.partition_index
     topic = broker.topics.named(topic_name)
     partition = find_partition(broker.topics, topic_name, index)

@@ -27,33 +27,34 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, DeleteTopicsRequest)
     states = request.topics or [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
-    times = Counter((state.name, state.topic_id) for state in states)
-    ids = {state.topic_id for state in states if state.name is None}
-    names = {state.name for state in states if state.topic_id == NO_ID}
+    counts = Counter((state.name, state.topic_id) for state in states)
+    requested_ids = {state.topic_id for state in states if state.name is None}
+    requested_names = {state.name for state in states if state.topic_id == NO_ID}
 
-    def delete(state: DeleteTopicState) -> DeletableTopicResult | None:
+    def delete_topic(state: DeleteTopicState) -> DeletableTopicResult | None:
+        """Delete a topic, and return its result, or None if the result for another entry has its error."""
         by_id = state.topic_id != NO_ID
         topic = broker.topics.with_id(state.topic_id) if by_id else broker.topics.named(state.name or "")
         if by_id == (state.name is not None):
             message = "A topic must have either a name or an id."
             return _refuse_state(state, ErrorCode.INVALID_REQUEST, message)
-        if times[state.name, state.topic_id] > 1:
+        if counts[state.name, state.topic_id] > 1:
             return _refuse_state(state, ErrorCode.INVALID_REQUEST, "The topic appears twice in the request.")
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
-        if by_id and topic.name in names:
+        if by_id and topic.name in requested_names:
             # The request also lists the topic by name. The result for the name contains the error.
             return None
-        if topic.id in ids and not by_id:
+        if topic.id in requested_ids and not by_id:
             message = "The topic appears in the request by name and by id."
-            named = DeleteTopicState(name=topic.name, topic_id=topic.id)
-            return _refuse_state(named, ErrorCode.INVALID_REQUEST, message)
+            name_and_id = DeleteTopicState(name=topic.name, topic_id=topic.id)
+            return _refuse_state(name_and_id, ErrorCode.INVALID_REQUEST, message)
         if not broker.settings.delete_topic_enable:
             return _refuse_state(state, ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
         broker.delete_topic(topic, call.now)
         return DeletableTopicResult(name=topic.name, topic_id=topic.id, error_code=0)
 
-    results = [delete(state) for state in _without_duplicates(states)]
+    results = [delete_topic(state) for state in _without_duplicates(states)]
     return DeleteTopicsResponse(
         throttle_time_ms=0, responses=[result for result in results if result is not None]
     )
@@ -67,8 +68,8 @@ def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicS
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):
-        invalid = (state.name is None) == (state.topic_id == NO_ID)
-        unique[state.name, state.topic_id, number if invalid else -1] = state
+        is_invalid = (state.name is None) == (state.topic_id == NO_ID)
+        unique[state.name, state.topic_id, number if is_invalid else -1] = state
     return list(unique.values())
 
 
@@ -90,21 +91,21 @@ def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
 
     refusals: list[DeletableTopicResult] = []
     permitted_states: list[DeleteTopicState] = []
-    times = Counter(state.name for state in request.topics if state.topic_id == NO_ID)
+    name_counts = Counter(state.name for state in request.topics if state.topic_id == NO_ID)
     permitted_names = [name for name in request.topic_names if access.allows_topic(Operation.DELETE, name)]
     refusals.extend(refuse(name, NO_ID) for name in request.topic_names if name not in permitted_names)
     for state in request.topics:
         by_id = state.topic_id != NO_ID
         name = access.topic_name(state)
-        duplicate = not by_id and times[state.name] > 1
-        invalid = by_id and state.name is not None
+        is_duplicate = not by_id and name_counts[state.name] > 1
+        has_name_and_id = by_id and state.name is not None
         # Permissions for duplicates, invalid entries and unknown ids are not checked, because the handler
         # rejects these for every caller.
-        if name is None or duplicate or invalid or access.allows_topic(Operation.DELETE, name):
+        if name is None or is_duplicate or has_name_and_id or access.allows_topic(Operation.DELETE, name):
             permitted_states.append(state)
         elif by_id:
-            visible = access.allows_topic(Operation.DESCRIBE, name)
-            refusals.append(refuse(name if visible else None, state.topic_id))
+            may_describe = access.allows_topic(Operation.DESCRIBE, name)
+            refusals.append(refuse(name if may_describe else None, state.topic_id))
         else:
             refusals.append(refuse(name, NO_ID))
     if not refusals:

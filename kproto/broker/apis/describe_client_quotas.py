@@ -37,12 +37,12 @@ def handle_describe_client_quotas(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, DescribeClientQuotasRequest)
-    fault = _fault(request.components)
+    fault = _filter_fault(request.components)
     if fault is not None:
-        return _failure(*fault)
+        return _error_response(*fault)
     entries = [
         EntryData(
-            entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            entity=[EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in entity],
             values=[ValueData(key=key, value=value) for key, value in quotas.items()],
         )
         for entity, quotas in broker.cluster.client_quotas.items()
@@ -52,25 +52,25 @@ def handle_describe_client_quotas(broker: Broker, call: Call) -> Result:
     return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=entries)
 
 
-def _fault(components: list[ComponentData]) -> Fault | None:
+def _filter_fault(components: list[ComponentData]) -> Fault | None:
     """Return the error and Kafka's message for an invalid filter, or None (ClientQuotasImage.describe)."""
-    kinds: set[str] = set()
+    entity_types: set[str] = set()
     for component in components:
-        kind = component.entity_type
-        if not kind:
+        entity_type = component.entity_type
+        if not entity_type:
             return ErrorCode.INVALID_REQUEST, "Invalid empty entity type."
-        if kind in kinds:
-            message = f"Entity type {kind} cannot appear more than once in the filter."
+        if entity_type in entity_types:
+            message = f"Entity type {entity_type} cannot appear more than once in the filter."
             return ErrorCode.INVALID_REQUEST, message
-        if kind not in ENTITY_TYPES:
-            return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}"
+        if entity_type not in ENTITY_TYPES:
+            return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}"
         if component.match_type not in (EXACT, DEFAULT, ANY):
             return ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}"
         if (component.match is None) == (component.match_type == EXACT):
             message = "Only the match type EXACT requires, and allows, a match string."
             return ErrorCode.INVALID_REQUEST, message
-        kinds.add(kind)
-    if IP in kinds and kinds & {USER, CLIENT_ID}:
+        entity_types.add(entity_type)
+    if IP in entity_types and entity_types & {USER, CLIENT_ID}:
         message = (
             "Invalid entity filter component combination. IP filter component should not be used with user "
             "or clientId filter component."
@@ -80,13 +80,17 @@ def _fault(components: list[ComponentData]) -> Fault | None:
 
 
 def _matches(component: ComponentData, entity: QuotaEntity) -> bool:
+    """Return whether an entity matches a component.
+
+    A default entity has the name None, which is also the `match` of a component with the match type DEFAULT.
+    """
     names = dict(entity)
     if component.entity_type not in names:
         return False
     return component.match_type == ANY or names[component.entity_type] == component.match
 
 
-def _failure(error: ErrorCode, message: str) -> DescribeClientQuotasResponse:
+def _error_response(error: ErrorCode, message: str) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(
         throttle_time_ms=0, error_code=error, error_message=message, entries=None
     )
@@ -96,7 +100,7 @@ def refuse(
     request: DescribeClientQuotasRequest, error: ErrorCode, version: int
 ) -> DescribeClientQuotasResponse:
     """Refuse the whole request."""
-    return _failure(error, AUTHORIZATION_FAILED)
+    return _error_response(error, AUTHORIZATION_FAILED)
 
 
 API = Api(

@@ -34,10 +34,14 @@ def handle_describe_cluster(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, DescribeClusterRequest)
     if request.endpoint_type != BROKERS:
-        known = request.endpoint_type == CONTROLLERS
+        error = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
         return DescribeClusterResponse(
             throttle_time_ms=0,
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=error,
             error_message="The request was sent to an endpoint of type BROKER.",
             cluster_id="",
             brokers=[],

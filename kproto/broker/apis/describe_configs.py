@@ -37,13 +37,13 @@ def handle_describe_configs(broker: Broker, call: Call) -> Result:
     assert isinstance(request, DescribeConfigsRequest)
     if _has_unknown_type(request):
         return call.refuse(ErrorCode.INVALID_REQUEST)
-    results = [_describe(broker, resource) for resource in request.resources]
+    results = [_describe_resource(broker, resource) for resource in request.resources]
     for result in results:
         for config in result.configs:
             if not request.include_synonyms:
                 config.synonyms = []
             if request.include_documentation:
-                config.documentation = _documentation(result.resource_type, config.name)
+                config.documentation = _config_documentation(result.resource_type, config.name)
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
@@ -51,7 +51,7 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
     return any(resource.resource_type not in {*ResourceType} for resource in request.resources)
 
 
-def _documentation(resource_type: int, name: str) -> str:
+def _config_documentation(resource_type: int, name: str) -> str:
     """Return the documentation of a config.
 
     The documentation of a broker config says when a change takes effect. The documentation of a topic config
@@ -70,7 +70,8 @@ def _documentation(resource_type: int, name: str) -> str:
     return "It is stored and described, but has no effect on this broker."
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+def _describe_resource(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    """Return the requested configs of a resource, or an error. The configs have no documentation yet."""
     resource_type, name = resource.resource_type, resource.resource_name
     error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
     topic = broker.topics.named(name)
@@ -80,9 +81,8 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
             if config.value is not None:
                 config.value = TOPIC_CONFIGS[config.name].type.shown(trimmed(config.value))
     elif resource_type == ResourceType.TOPIC:
-        invalid = bad_name(name)
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if invalid is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-        message = invalid or ""
+        message = bad_name(name) or ""
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION if message else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif resource_type == ResourceType.BROKER:
         message = broker_name_fault(broker, name) or ""
         error = ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE

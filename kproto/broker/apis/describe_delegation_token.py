@@ -33,11 +33,11 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
         error = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     if error:
         return _response(error, [])
-    described = tokens.described(_filter(broker, call, request), broker.wall_clock)
-    return _response(ErrorCode.NONE, [_described(token, call.version) for token in described])
+    described = tokens.described(_token_filter(broker, call, request), broker.wall_clock)
+    return _response(ErrorCode.NONE, [_describe_token(token, call.version) for token in described])
 
 
-def _filter(
+def _token_filter(
     broker: Broker, call: Call, request: DescribeDelegationTokenRequest
 ) -> Callable[[DelegationToken], bool]:
     """Return a predicate that is true for the requested tokens that the caller may describe.
@@ -62,14 +62,14 @@ def _filter(
     return is_included
 
 
-def _described(token: DelegationToken, version: int) -> DescribedDelegationToken:
-    principal_type, name = type_and_name(token.owner)
+def _describe_token(token: DelegationToken, version: int) -> DescribedDelegationToken:
+    owner_type, owner = type_and_name(token.owner)
     requester_type, requester = type_and_name(token.requester)
     has_requester = version >= _WITH_REQUESTER
     renewers = [type_and_name(renewer) for renewer in token.renewers]
     return DescribedDelegationToken(
-        principal_type=principal_type,
-        principal_name=name,
+        principal_type=owner_type,
+        principal_name=owner,
         token_requester_principal_type=requester_type if has_requester else "",
         token_requester_principal_name=requester if has_requester else "",
         issue_timestamp=token.issued_at,

@@ -21,21 +21,22 @@ def handle_describe_groups(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, DescribeGroupsRequest)
-    names = list(dict.fromkeys(request.groups))
-    errors = errors_of_other_groups(broker, call, names)
-    if errors or len(names) < len(request.groups):
+    group_ids = list(dict.fromkeys(request.groups))
+    errors = errors_of_other_groups(broker, call, group_ids)
+    if errors or len(group_ids) < len(request.groups):
 
-        def complete(response: DescribeGroupsResponse) -> None:
+        def add_refusals_and_repetitions(response: DescribeGroupsResponse) -> None:
             refusals = (_refuse_group(group_id, error) for group_id, error in errors.items())
             described = {group.group_id: group for group in (*response.groups, *refusals)}
-            response.groups = repeat_as_named(described, request.groups, _size)
+            response.groups = repeat_as_named(described, request.groups, _approximate_size)
 
-        own_groups = [group_id for group_id in names if group_id not in errors]
-        call = broker.replace_call(call.with_fields(groups=own_groups), complete)
+        own_groups = [group_id for group_id in group_ids if group_id not in errors]
+        call = broker.replace_call(call.with_fields(groups=own_groups), add_refusals_and_repetitions)
     return send_to_coordinator(broker, call)
 
 
-def _size(group: DescribedGroup) -> int:
+def _approximate_size(group: DescribedGroup) -> int:
+    """Return about how many bytes the group occupies in a response."""
     return 100 + sum(
         200 + len(member.member_metadata) + len(member.member_assignment) for member in group.members
     )
@@ -52,16 +53,16 @@ def _authorize(access: Access, request: DescribeGroupsRequest) -> Authorized:
         group_id for group_id in request.groups if not access.allows_group(Operation.DESCRIBE, group_id)
     ]
 
-    def add_refusals(response: DescribeGroupsResponse) -> None:
+    def restrict_operations_and_add_refusals(response: DescribeGroupsResponse) -> None:
         for group in response.groups:
             group.authorized_operations = access.authorized_operations(
                 group.authorized_operations, Resource.GROUP, group.group_id
             )
         response.groups.extend(_refuse_group(group_id, GROUP_FAILED) for group_id in denied)
 
-    is_denied = set(denied).__contains__
-    permitted = [group_id for group_id in request.groups if not is_denied(group_id)]
-    return access.narrow(add_refusals, groups=permitted)
+    denied_ids = set(denied)
+    permitted = [group_id for group_id in request.groups if group_id not in denied_ids]
+    return access.narrow(restrict_operations_and_add_refusals, groups=permitted)
 
 
 API = Api(

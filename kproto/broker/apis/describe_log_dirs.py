@@ -30,11 +30,13 @@ def handle_describe_log_dirs(broker: Broker, call: Call) -> Result:
     """Return the size of each requested partition that has a replica on this broker."""
     request = call.request
     assert isinstance(request, DescribeLogDirsRequest)
-    requested: set[tuple[str, int]] | None = None
+    requested_partitions: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        requested_partitions = {
+            (topic.topic, index) for topic in request.topics for index in topic.partitions
+        }
 
-    def describe(topic: Topic) -> list[DescribeLogDirsPartition]:
+    def describe_partitions(topic: Topic) -> list[DescribeLogDirsPartition]:
         return [
             DescribeLogDirsPartition(
                 partition_index=index,
@@ -43,11 +45,14 @@ def handle_describe_log_dirs(broker: Broker, call: Call) -> Result:
                 is_future_key=False,
             )
             for index, partition in enumerate(topic.partitions)
-            if requested is None or (topic.name, index) in requested
+            if requested_partitions is None or (topic.name, index) in requested_partitions
             if broker.node.id in broker.cluster.replicas_of(partition, index)
         ]
 
-    topics = [DescribeLogDirsTopic(name=topic.name, partitions=describe(topic)) for topic in broker.topics]
+    topics = [
+        DescribeLogDirsTopic(name=topic.name, partitions=describe_partitions(topic))
+        for topic in broker.topics
+    ]
     log_dir = DescribeLogDirsResult(
         error_code=0, log_dir=LOG_DIR, topics=[topic for topic in topics if topic.partitions]
     )

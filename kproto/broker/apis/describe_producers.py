@@ -41,10 +41,10 @@ def handle_describe_producers(broker: Broker, call: Call) -> Result:
 def _describe_partition(broker: Broker, topic_name: str, index: int) -> PartitionResponse:
     partition = find_partition(broker.topics, topic_name, index)
     if partition is None:
-        invalid = bad_name(topic_name)
-        error = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name_fault = bad_name(topic_name)
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_fault else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionResponse(
-            partition_index=index, error_code=error, error_message=invalid, active_producers=[]
+            partition_index=index, error_code=error, error_message=name_fault, active_producers=[]
         )
     if not broker.is_leader(partition, index):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER

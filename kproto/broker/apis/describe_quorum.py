@@ -31,13 +31,16 @@ def handle_describe_quorum(broker: Broker, call: Call) -> Result:
     """Describe the quorum, if the request names the partition of the metadata log and no other partition."""
     request = call.request
     assert isinstance(request, DescribeQuorumRequest)
-    names = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
-    if names != [(CLUSTER_METADATA, [0])]:
+    requested = [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    if requested != [(CLUSTER_METADATA, [0])]:
         topics = [
             DescribeQuorumResponseTopicData(
                 topic_name=name, partitions=[_unknown_partition(index) for index in indexes]
             )
-            for name, indexes in names
+            for name, indexes in requested
         ]
         return DescribeQuorumResponse(error_code=0, topics=topics)
     leader, *observers = sorted(broker.cluster.nodes)
@@ -47,14 +50,14 @@ def handle_describe_quorum(broker: Broker, call: Call) -> Result:
         leader_id=leader,
         leader_epoch=_EPOCH,
         high_watermark=0,
-        current_voters=[_replica(broker, leader)],
-        observers=[_replica(broker, node) for node in observers],
+        current_voters=[_replica_state(broker, leader)],
+        observers=[_replica_state(broker, node) for node in observers],
     )
     topic = DescribeQuorumResponseTopicData(topic_name=CLUSTER_METADATA, partitions=[partition])
     return DescribeQuorumResponse(error_code=0, topics=[topic])
 
 
-def _replica(broker: Broker, node: int) -> ReplicaState:
+def _replica_state(broker: Broker, node: int) -> ReplicaState:
     now = broker.wall_clock
     return ReplicaState(
         replica_id=node, log_end_offset=0, last_fetch_timestamp=now, last_caught_up_timestamp=now

@@ -45,24 +45,25 @@ def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
         return call.refuse(ErrorCode.INVALID_REQUEST)
     cursor = request.cursor
     names = set(_names_from_cursor(broker, request))
-    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_RESPONSE))
+    # The number of partitions for which the response still has space.
+    remaining = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_RESPONSE))
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in sorted(names):
         start = 0
         if cursor is not None and name == cursor.topic_name:
             start = cursor.partition_index
-        if room == 0:
-            response.next_cursor = _cursor(name, start)
+        if remaining == 0:
+            response.next_cursor = _cursor_at(name, start)
             break
         topic = broker.topics.named(name)
         if topic is None:
             response.topics.append(_describe_missing(name))
             continue
-        stop = min(len(topic.partitions), start + room)
+        stop = min(len(topic.partitions), start + remaining)
         response.topics.append(_describe_topic(broker, topic, range(start, stop)))
-        room -= max(stop - start, 0)
+        remaining -= max(stop - start, 0)
         if stop < len(topic.partitions):
-            response.next_cursor = _cursor(name, stop)
+            response.next_cursor = _cursor_at(name, stop)
             break
     return response
 
@@ -77,20 +78,19 @@ def _has_invalid_cursor(request: DescribeTopicPartitionsRequest) -> bool:
 
 def _names_from_cursor(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
     """Return the names of the requested topics, or of all topics, from the cursor's topic on."""
-    first = request.cursor.topic_name if request.cursor is not None else ""
+    first_name = request.cursor.topic_name if request.cursor is not None else ""
     topics = request.topics or broker.topics
-    return [topic.name for topic in topics if topic.name >= first]
+    return [topic.name for topic in topics if topic.name >= first_name]
 
 
-def _cursor(topic_name: str, index: int) -> DescribeTopicPartitionsResponseCursor:
+def _cursor_at(topic_name: str, index: int) -> DescribeTopicPartitionsResponseCursor:
     return DescribeTopicPartitionsResponseCursor(topic_name=topic_name, partition_index=index)
 
 
 def _describe_missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    valid = bad_name(name) is None
-    topic = _refuse_topic(
-        name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
-    )
+    is_valid = bad_name(name) is None
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    topic = _refuse_topic(name, error)
     topic.topic_authorized_operations = TOPIC_OPERATIONS
     return topic
 
@@ -141,7 +141,7 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
     permitted = [name for name in names if access.allows_topic(Operation.DESCRIBE, name)]
     denied = dict.fromkeys(name for name in names if request.topics and name not in permitted)
 
-    def restrict(response: DescribeTopicPartitionsResponse) -> None:
+    def restrict_operations_and_add_refusals(response: DescribeTopicPartitionsResponse) -> None:
         for topic in response.topics:
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
@@ -149,12 +149,16 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
     # If no topic is permitted, the handler must not run: an empty list of topics would request all topics.
     if not permitted:
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
-        restrict(response)
+        restrict_operations_and_add_refusals(response)
         return response
     # The handler rejects a cursor whose topic is not requested, so a cursor at a denied topic is removed. All
     # topics of `permitted` are after the cursor anyway.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
-    return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
+    return access.narrow(
+        restrict_operations_and_add_refusals,
+        topics=[TopicRequest(name=name) for name in permitted],
+        cursor=cursor,
+    )
 
 
 API = Api(
