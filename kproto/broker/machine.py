@@ -204,9 +204,9 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Apply an event at time `now`, and return the actions to perform, in order."""
     broker.actions, broker.now = [], now
     broker.cluster.expire_producers(now)
-    cleaned = broker.cluster.log_manager.run_due_tasks(now, broker.cluster.wall_clock_offset)
-    if cleaned:
-        _on_logs_cleaned(broker, cleaned)
+    cleaned_partitions = broker.cluster.log_manager.run_due_tasks(now, broker.cluster.wall_clock_offset)
+    if cleaned_partitions:
+        _report_cleaned_logs(broker, cleaned_partitions)
     _HANDLERS[type(event)](broker, event, now)
     while broker.ready_connections:
         connection = broker.ready_connections.popleft()
@@ -228,10 +228,12 @@ def next_deadline(broker: Broker) -> int | None:
 
 
 def _on_client_connected(broker: Broker, event: ClientConnected, now: int) -> None:
+    """Add the connection. On a SASL listener, its client must authenticate first."""
     authenticator = None
     if event.listener.startswith("SASL"):
-        enabled = broker.settings.sasl_enabled_mechanisms.split(",")
-        mechanisms = [name for name in enabled if name != OAUTHBEARER or broker.users.tokens is not None]
+        enabled_mechanisms = broker.settings.sasl_enabled_mechanisms.split(",")
+        checks_tokens = broker.users.tokens is not None
+        mechanisms = [name for name in enabled_mechanisms if name != OAUTHBEARER or checks_tokens]
         max_reauth_ms = broker.settings.connections_max_reauth_ms
         authenticator = SaslAuthenticator(
             broker.users, mechanisms, max_reauth_ms, broker.cluster.delegation_tokens
@@ -268,6 +270,7 @@ def _on_client_disconnected(broker: Broker, event: ClientDisconnected, now: int)
 
 
 def _forget_connection(broker: Broker, conn: int) -> None:
+    """Remove a connection, if it exists, with its delayed request and its deadlines."""
     connection = broker.connections.pop(conn, None)
     if connection is not None:
         broker.cluster.unsent -= connection.unsent_bytes
@@ -279,26 +282,32 @@ def _forget_connection(broker: Broker, conn: int) -> None:
 
 
 def _on_tick(broker: Broker, event: Tick, now: int) -> None:
-    for fetch in broker.purgatory.expired(now):
-        response = fetch.try_complete(force=True)
-        broker.purgatory.remove(fetch.call.conn)
-        if response is not None:
-            broker.respond(fetch.call.conn, response)
+    _complete_expired_requests(broker, now)
     _close_due_connections(broker, now)
     if broker.large_requests:
         _serve_due_piece(broker, now)
     for conn in list(broker.muted.take(now)):
         if conn in broker.connections:
             broker.ready_connections.append(broker.connections[conn])
-    deadline = broker.coordinator.next_deadline()
-    if deadline is not None and deadline <= now:
+    group_deadline = broker.coordinator.next_deadline()
+    if group_deadline is not None and group_deadline <= now:
         broker.step_group_coordinator(Tick(), now)
-    deadline = transactions.next_deadline(broker.transactions)
-    if deadline is not None and deadline <= now:
+    transaction_deadline = transactions.next_deadline(broker.transactions)
+    if transaction_deadline is not None and transaction_deadline <= now:
         broker.step_transaction_coordinator(Tick(), now)
 
 
+def _complete_expired_requests(broker: Broker, now: int) -> None:
+    """Answer the delayed requests whose deadline has passed."""
+    for request in broker.purgatory.expired(now):
+        response = request.try_complete(force=True)
+        broker.purgatory.remove(request.call.conn)
+        if response is not None:
+            broker.respond(request.call.conn, response)
+
+
 def _close_due_connections(broker: Broker, now: int) -> None:
+    """Close the connections whose close is due, after their last responses."""
     for conn in list(broker.close_deadlines.take(now)):
         response, reason = broker.pending_closes[conn]
         if response is not None:
@@ -307,11 +316,13 @@ def _close_due_connections(broker: Broker, now: int) -> None:
 
 
 def _disconnect(broker: Broker, conn: int, reason: str) -> None:
+    """Remove a connection, and add the action that closes it."""
     _forget_connection(broker, conn)
     broker.actions.append(Disconnect(conn, reason))
 
 
 def _schedule_close(broker: Broker, conn: int, at: int, response: Message | None, reason: str) -> None:
+    """Close the connection at the time `at` (ms), after `response`. A time that has passed closes it now."""
     broker.pending_closes[conn] = response, reason
     broker.close_deadlines.set(conn, at)
     _close_due_connections(broker, broker.now)
@@ -320,7 +331,8 @@ def _schedule_close(broker: Broker, conn: int, at: int, response: Message | None
 def _on_create_topic(broker: Broker, event: CreateTopic, now: int) -> None:
     refusal = broker.topics.refusal(event.name, event.partitions)
     if refusal is not None:
-        raise ConfigError("topic", f"{event.name}:{event.partitions}", refusal[1])
+        _, reason = refusal
+        raise ConfigError("topic", f"{event.name}:{event.partitions}", reason)
     topic = broker.topics.create(event.name, event.topic_id, event.partitions, event.configs)
     broker.cluster.assign_leaders(topic)
 
@@ -340,7 +352,7 @@ def _on_grow_topic(broker: Broker, event: GrowTopic, now: int) -> None:
 
 
 def _on_elect_leader(broker: Broker, event: ElectLeader, now: int) -> None:
-    partition = _partition(broker, event.topic, event.partition)
+    partition = _existing_partition(broker, event.topic, event.partition)
     if event.node is not None:
         broker.cluster.leaders[partition] = event.node
     partition.log.start_leader_epoch()
@@ -354,7 +366,7 @@ def _on_move_coordinator(broker: Broker, event: MoveCoordinator, now: int) -> No
 
 
 def _on_truncate_log(broker: Broker, event: TruncateLog, now: int) -> None:
-    partition = _partition(broker, event.topic, event.partition)
+    partition = _existing_partition(broker, event.topic, event.partition)
     log = partition.log
     if not log.start_offset <= event.offset <= log.end_offset:
         where = f"{event.topic}:{event.partition}"
@@ -365,16 +377,16 @@ def _on_truncate_log(broker: Broker, event: TruncateLog, now: int) -> None:
 
 
 def _on_log_changed(broker: Broker, event: LogChanged, now: int) -> None:
-    broker.on_partitions_changed([_partition(broker, event.topic, event.partition)])
+    broker.on_partitions_changed([_existing_partition(broker, event.topic, event.partition)])
 
 
 def _on_clean_logs(broker: Broker, event: CleanLogs, now: int) -> None:
-    cleaned = broker.cluster.log_manager.clean_all(broker.wall_clock)
-    if cleaned:
-        _on_logs_cleaned(broker, cleaned)
+    cleaned_partitions = broker.cluster.log_manager.clean_all(broker.wall_clock)
+    if cleaned_partitions:
+        _report_cleaned_logs(broker, cleaned_partitions)
 
 
-def _on_logs_cleaned(broker: Broker, partitions: list[Partition]) -> None:
+def _report_cleaned_logs(broker: Broker, partitions: list[Partition]) -> None:
     broker.actions.append(LogsCleaned(tuple(partitions)))
     broker.on_partitions_changed(partitions)
 
@@ -393,8 +405,11 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
         broker.throttle_times.pop(event.api_key, None)
 
 
-def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the injected error of a request, which is the same for all its pieces, or None."""
+def _take_request_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
+    """Return the error to inject into a request, or None.
+
+    All pieces of a large request get the error of its first piece.
+    """
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)
@@ -404,13 +419,15 @@ def _injected_error(broker: Broker, connection: Connection, api_key: int) -> Err
 
 
 def _take_injected_error(broker: Broker, api_key: int) -> ErrorCode | None:
+    """Return the error of an API's next request, or None, and count the request as failed."""
     code, times = broker.injected_errors.get(api_key, (None, 0))
     if code is not None:
         _on_fail_requests(broker, FailRequests(api_key, code, times - 1), 0)
     return code
 
 
-def _partition(broker: Broker, topic: str, index: int) -> Partition:
+def _existing_partition(broker: Broker, topic: str, index: int) -> Partition:
+    """Return a partition. Raises ConfigError if it does not exist."""
     partition = find_partition(broker.topics, topic, index)
     if partition is None:
         raise ConfigError("topic", f"{topic}:{index}", "the partition does not exist")
@@ -426,17 +443,20 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
         # `injected_error`, so `_execute` sends only an error response.
         _execute(broker, connection, call)
     while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
-        if (broker.muted.of(connection.conn) or 0) > now:
+        muted_until = broker.muted.of(connection.conn)
+        if muted_until is not None and muted_until > now:
             return
         frame, random_id = connection.request_queue.popleft()
         connection.queued_bytes -= len(frame)
-        reason = _serve(broker, connection, frame, random_id, now)
+        reason = _serve_request(broker, connection, frame, random_id, now)
         if reason is not None:
             _disconnect(broker, connection.conn, reason)
             return
 
 
-def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
+def _serve_request(
+    broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
+) -> str | None:
     """Serve one request; return None, or the reason if the connection must be closed instead."""
     authenticator = connection.authenticator
     if authenticator is not None:
@@ -475,6 +495,7 @@ def _begin_large_request(
 
 
 def _serve_due_piece(broker: Broker, now: int) -> None:
+    """Serve a piece of the large request that has waited longest, if its connection is still open."""
     connection = broker.large_requests.popleft()
     if broker.connections.get(connection.conn) is connection:
         reason = _serve_piece(broker, connection, now)
@@ -490,10 +511,10 @@ def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None
         frame = large.next_frame()
     except DecodeError as error:
         return str(error)
-    if frame is None:
+    if frame is None:  # The request is still being divided.
         broker.large_requests.append(connection)
         return None
-    if large.is_whole:
+    if large.is_whole:  # The request is served like a small one.
         connection.large_request = None
     reason = _serve_frame(broker, connection, frame, large.random_id, now)
     if connection.large_request is not None:
@@ -514,24 +535,24 @@ def _serve_frame(
         return _refuse_unsupported(broker, connection, error.header, str(error))
     except DecodeError as error:
         return str(error)
-    key = envelope.header.request_api_key
-    if authenticator is not None and (reason := authenticator.rejection_reason(key, now)) is not None:
+    api_key = envelope.header.request_api_key
+    if authenticator is not None and (reason := authenticator.rejection_reason(api_key, now)) is not None:
         return f"{reason} (client.id {envelope.header.client_id!r})"
-    api, versions = APIS.get(key), broker.apis.get(key)
+    api, versions = APIS.get(api_key), broker.apis.get(api_key)
     if api is None or versions is None or envelope.version > versions.max_version:
         reason = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         return _refuse_unsupported(broker, connection, envelope.header, reason)
     call = Call(
-        connection.conn,
-        connection.host,
-        envelope,
-        random_id,
-        now,
-        api.refuse or broker.coordinator.error_response,
-        connection.principal,
-        connection.listener,
-        connection.by_token,
-        injected_error=_injected_error(broker, connection, key),
+        conn=connection.conn,
+        host=connection.host,
+        envelope=envelope,
+        random_id=random_id,
+        now=now,
+        refuse_request=api.refuse or broker.coordinator.error_response,
+        principal=connection.principal,
+        listener=connection.listener,
+        by_token=connection.by_token,
+        injected_error=_take_request_error(broker, connection, api_key),
     )
     return _execute(broker, connection, call)
 
@@ -539,18 +560,18 @@ def _serve_frame(
 def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
     """Authorize and handle a request; return None, or the reason if the connection must be closed."""
     api = APIS[call.api_key]
-    authorized = api.authorize(broker, call)
-    if isinstance(authorized, Call):
-        connection.current_call = authorized
-        result = api.handle(broker, authorized)
+    permitted_call_or_result = api.authorize(broker, call)
+    if isinstance(permitted_call_or_result, Call):
+        connection.current_call = permitted_call_or_result
+        result = api.handle(broker, permitted_call_or_result)
     else:
         connection.current_call = call
-        result = authorized
+        result = permitted_call_or_result
     if isinstance(result, CloseWithoutResponse):
         return result.reason
     if isinstance(result, RespondThenClose):
         _schedule_close(broker, connection.conn, result.at, result.response, result.reason)
-    elif result is None:
+    elif result is None:  # The request has no response.
         connection.current_call = None
     elif result is not PARKED:
         broker.respond(connection.conn, result)

@@ -113,7 +113,10 @@ class PartitionProducers:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, now: int, *, starts_at_zero: bool
     ) -> None:
-        """Record an attempt to write the first batch of a transaction."""
+        """Record an attempt to write the first batch of a transaction.
+
+        An attempt in a newer epoch replaces those of older epochs.
+        """
         state = self._verifications.setdefault(
             producer_id, VerificationState(epoch, first_sequence, starts_at_zero, now)
         )
@@ -140,10 +143,11 @@ class PartitionProducers:
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None
+        # Whether the batch starts after a batch that an earlier attempt failed to store.
         skips_attempt = verification is not None and first_sequence > verification.lowest_sequence
         if entry is None:
-            skips_zero = verification is not None and verification.starts_at_zero and first_sequence != 0
-            in_order = not skips_attempt and not skips_zero
+            must_start_at_zero = verification is not None and verification.starts_at_zero
+            in_order = not skips_attempt and (first_sequence == 0 or not must_start_at_zero)
             return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -154,12 +158,12 @@ class PartitionProducers:
         duplicate = entry.find_duplicate(first_sequence, last_sequence(first_sequence, count))
         if duplicate is not None:
             return duplicate
-        if not skips_attempt and first_sequence == (entry.last_sequence + 1) % _SEQUENCE_COUNT:
-            return ErrorCode.NONE
-        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        next_sequence = (entry.last_sequence + 1) % _SEQUENCE_COUNT
+        in_order = first_sequence == next_sequence and not skips_attempt
+        return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def on_batch_appended(self, producer_id: int, epoch: int, batch: StoredBatch) -> None:
-        """Remember a batch that was stored."""
+        """Remember a batch that was stored, and forget the attempts to write it."""
         self._verifications.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
@@ -168,7 +172,7 @@ class PartitionProducers:
         entry.last_timestamp = batch.max_timestamp
 
     def on_marker_appended(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
-        """Record the marker that ended a transaction of the producer."""
+        """Record the marker that ended a transaction, and forget the attempts to write to the transaction."""
         self._verifications.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
@@ -177,7 +181,7 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers whose last batch or marker is not newer than `before`.
+        """Remove producers whose last batch or marker, and attempts whose time, is not newer than `before`.
 
         Producers in `ongoing`, whose transactions are ongoing, are kept. Kafka's method is
         removeExpiredProducers.
@@ -194,9 +198,12 @@ class PartitionProducers:
     def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
-        A producer keeps its state if retention, and not the truncation, removed its batches.
+        A producer keeps its state if retention, and not the truncation, removed its batches. The attempts to
+        write the first batch of a transaction are kept. `coordinator_epoch` is used for all markers.
         """
-        old_entries, verifications = self._entries, self._verifications
+        previous_entries = self._entries
+        # `on_batch_appended` and `on_marker_appended` forget attempts, so these are restored afterwards.
+        verifications = self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:
             if batch.is_control and batch.count:  # A control batch is empty if compaction removed its marker.
@@ -213,7 +220,7 @@ class PartitionProducers:
                 )
                 self.on_batch_appended(batch.producer_id, batch.producer_epoch, stored)
         self._verifications = verifications
-        for producer_id, entry in old_entries.items():
+        for producer_id, entry in previous_entries.items():
             remaining = [batch for batch in entry.batches if batch.base_offset < end]
             if remaining and producer_id not in self._entries:
                 entry.batches = deque(remaining, maxlen=REMEMBERED_BATCHES)

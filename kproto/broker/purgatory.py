@@ -18,9 +18,11 @@ from .topics import Partition
 
 
 class _Entry(NamedTuple):
+    # The sequence number of the request. Entries are sorted by it, so the oldest request comes first.
     number: int
     request: DelayedRequest
-    waits_for: frozenset[Partition | FetchSession]
+    # The partitions and sessions under which `_watchers` has the request. `request.waits_for` may change.
+    watched: frozenset[Partition | FetchSession]
 
 
 class Purgatory:
@@ -46,10 +48,10 @@ class Purgatory:
 
     def update(self, request: DelayedRequest) -> None:
         """Replace the watched partitions and sessions of a request with its current `waits_for`."""
-        entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
-        if entry.waits_for != waits_for:
+        entry, watched = self._entries[request.call.conn], frozenset(request.waits_for)
+        if entry.watched != watched:
             self._remove_watches(entry)
-            self._add_entry(entry._replace(waits_for=waits_for))
+            self._add_entry(entry._replace(watched=watched))
 
     def remove(self, conn: int) -> None:
         """Remove the delayed request of a connection, if it has one."""
@@ -60,13 +62,11 @@ class Purgatory:
 
     def waiting_for(self, changed: Iterable[Partition | FetchSession]) -> list[DelayedRequest]:
         """Return the requests that wait for one of these partitions or sessions, the oldest first."""
-        entries = {
-            conn: self._entries[conn] for watched in changed for conn in self._watchers.get(watched, ())
-        }
+        entries = {conn: self._entries[conn] for key in changed for conn in self._watchers.get(key, ())}
         return [entry.request for entry in sorted(entries.values())]
 
     def expired(self, now: int) -> list[DelayedRequest]:
-        """Return the requests whose deadline has passed; the caller removes them."""
+        """Return, once, the requests whose deadline has passed; the caller removes them."""
         return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:
@@ -76,12 +76,12 @@ class Purgatory:
     def _add_entry(self, entry: _Entry) -> None:
         conn = entry.request.call.conn
         self._entries[conn] = entry
-        for watched in entry.waits_for:
-            self._watchers.setdefault(watched, {})[conn] = None
+        for key in entry.watched:
+            self._watchers.setdefault(key, {})[conn] = None
 
     def _remove_watches(self, entry: _Entry) -> None:
-        for watched in entry.waits_for:
-            connections = self._watchers[watched]
+        for key in entry.watched:
+            connections = self._watchers[key]
             del connections[entry.request.call.conn]
             if not connections:
-                del self._watchers[watched]
+                del self._watchers[key]

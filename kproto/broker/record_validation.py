@@ -60,8 +60,9 @@ class RecordsFault(NamedTuple):
 
 def timestamp_limits(topic: Topic, settings: Settings, now: int) -> tuple[int, int]:
     """Return the earliest and the latest timestamp (ms) that records of the topic may have (KIP-937)."""
-    before = int(topic.config("message.timestamp.before.max.ms", settings))
-    return now - before, now + int(topic.config("message.timestamp.after.max.ms", settings))
+    before_max_ms = int(topic.config("message.timestamp.before.max.ms", settings))
+    after_max_ms = int(topic.config("message.timestamp.after.max.ms", settings))
+    return now - before_max_ms, now + after_max_ms
 
 
 def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted: bool) -> RecordsFault | None:
@@ -82,41 +83,43 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
     if not (batch.codec or is_compacted or checks_times):
         return None
-    keyless: dict[int, str] = {}
-    outside: dict[int, str] = {}
-    most = max(MAX_COMPRESSED_RECORDS, batch.size // SMALLEST_RECORD)
-    has_too_many = batch.codec > 0 and batch.count > most
-    headers, most_headers = 0, MAX_HEADERS_OF_A_RECORD * most
+    # The errors of the invalid records, by the index of the record in the batch.
+    key_errors: dict[int, str] = {}
+    timestamp_errors: dict[int, str] = {}
+    max_records = max(MAX_COMPRESSED_RECORDS, batch.size // SMALLEST_RECORD)
+    has_too_many_records = batch.codec > 0 and batch.count > max_records
+    header_count, max_headers = 0, MAX_HEADERS_OF_A_RECORD * max_records
     parts = record_lists(batch, _PART_RECORDS, allowance(batch.size))
     try:
         for index, record in enumerate(chain.from_iterable(parts)):
-            delta = record.offset - batch.base_offset if batch.codec else index
+            offset_delta = record.offset - batch.base_offset if batch.codec else index
             if is_compacted and record.key is None:
-                keyless[index] = "it has no key"
-            elif limits is not None and _is_outside(record.timestamp, *limits):
-                outside[index] = f"the record timestamp {record.timestamp} ms is out of range"
-            elif delta != index:
-                message = f"compressed record {index} has the offset delta {delta} instead of {index}"
+                key_errors[index] = "it has no key"
+            elif limits is not None and _is_out_of_range(record.timestamp, *limits):
+                timestamp_errors[index] = f"the record timestamp {record.timestamp} ms is out of range"
+            elif offset_delta != index:
+                message = f"compressed record {index} has the offset delta {offset_delta} instead of {index}"
                 return RecordsFault(ErrorCode.UNKNOWN_SERVER_ERROR, message)
-            elif has_too_many and index:
-                message = f"{batch.size} compressed bytes may have {most} records, not {batch.count}"
+            elif has_too_many_records and index:
+                message = f"{batch.size} compressed bytes may have {max_records} records, not {batch.count}"
                 return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
-            elif batch.codec and (headers := headers + len(record.headers)) > most_headers:
-                message = f"the records of {batch.size} compressed bytes may have {most_headers} headers"
+            elif batch.codec and (header_count := header_count + len(record.headers)) > max_headers:
+                message = f"the records of {batch.size} compressed bytes may have {max_headers} headers"
                 return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
             else:
                 continue
-            if delta != index or len(keyless) + len(outside) >= MAX_RECORD_ERRORS:
+            # The key or the timestamp of this record is invalid.
+            if offset_delta != index or len(key_errors) + len(timestamp_errors) >= MAX_RECORD_ERRORS:
                 break
     except MissingExtra:
-        if limits is not None and _is_outside(batch.max_timestamp, *limits):
-            outside[0] = f"the record timestamp {batch.max_timestamp} ms is out of range"
-    if outside and limits is not None:
-        message = f"{next(iter(outside.values()))}; allowed: {limits[0]} to {limits[1]} ms"
-        return RecordsFault(ErrorCode.INVALID_TIMESTAMP, message, _record_errors(outside))
-    if keyless:
-        message = f"records without a key, in a compacted topic: at least {len(keyless)}"
-        return RecordsFault(ErrorCode.INVALID_RECORD, message, _record_errors(keyless))
+        if limits is not None and _is_out_of_range(batch.max_timestamp, *limits):
+            timestamp_errors[0] = f"the record timestamp {batch.max_timestamp} ms is out of range"
+    if timestamp_errors and limits is not None:
+        message = f"{next(iter(timestamp_errors.values()))}; allowed: {limits[0]} to {limits[1]} ms"
+        return RecordsFault(ErrorCode.INVALID_TIMESTAMP, message, _record_errors(timestamp_errors))
+    if key_errors:
+        message = f"records without a key, in a compacted topic: at least {len(key_errors)}"
+        return RecordsFault(ErrorCode.INVALID_RECORD, message, _record_errors(key_errors))
     return None
 
 
@@ -127,5 +130,6 @@ def _record_errors(messages: dict[int, str]) -> list[BatchIndexAndErrorMessage]:
     ]
 
 
-def _is_outside(timestamp: int, earliest: int, latest: int) -> bool:
+def _is_out_of_range(timestamp: int, earliest: int, latest: int) -> bool:
+    """Return whether a timestamp is not within the limits. A missing timestamp has no limits."""
     return timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest

@@ -25,35 +25,39 @@ from .segments import Segment
 def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> None:
     """Apply the retention configs of a topic to a log.
 
-    `config` is a function that returns the value of a topic config by its name.
+    `config` is a function that returns the value of a topic config by its name. `now` is the wall-clock time
+    in ms.
     """
-    _delete_first(log, lambda segment, end: end <= log.start_offset and segment is not log.segments[-1])
+    _delete_leading_segments(
+        log, lambda segment, end: end <= log.start_offset and segment is not log.segments[-1]
+    )
     if "delete" not in config("cleanup.policy"):
         return
-    max_bytes, max_age = int(config("retention.bytes")), int(config("retention.ms"))
+    max_bytes, max_age_ms = int(config("retention.bytes")), int(config("retention.ms"))
     if max_bytes >= 0:
-        excess = sum(segment.size for segment in log.segments) - max_bytes
+        excess_bytes = sum(segment.size for segment in log.segments) - max_bytes
 
-        def exceeds_size(segment: Segment, _: int) -> bool:
-            nonlocal excess
-            excess -= segment.size
-            return excess >= 0
+        def is_excess(segment: Segment, _: int) -> bool:
+            nonlocal excess_bytes
+            excess_bytes -= segment.size
+            return excess_bytes >= 0
 
-        _delete_first(log, exceeds_size)
-    if max_age >= 0:
-        _delete_first(log, lambda segment, _: segment.largest_timestamp < now - max_age)
+        _delete_leading_segments(log, is_excess)
+    if max_age_ms >= 0:
+        _delete_leading_segments(log, lambda segment, _: segment.largest_timestamp < now - max_age_ms)
 
 
-def _delete_first(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
+def _delete_leading_segments(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
     """Delete all segments before the first one that is not deletable; keep an empty active segment.
 
-    `is_deletable` is a function of a segment and the segment's end offset.
+    `is_deletable` is a function of a segment and the segment's end offset. It is called for one segment after
+    the other, and not for those after the first segment that is kept.
     """
-    ends = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
+    end_offsets = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
     count = 0
-    for segment, end in zip(log.segments, ends, strict=True):
-        empty = segment is log.segments[-1] and not segment.size
-        if empty or not is_deletable(segment, end):
+    for segment, end_offset in zip(log.segments, end_offsets, strict=True):
+        is_empty_active = segment is log.segments[-1] and not segment.size
+        if is_empty_active or not is_deletable(segment, end_offset):
             break
         count += 1
     if count:

@@ -39,8 +39,8 @@ class Segment:
         """Return whether a batch fits into this segment within `limits`; if not, the log rolls a new one."""
         if not self.size:
             return True
-        late = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms
-        return self.size + size <= limits.size and not late
+        exceeds_ms = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms
+        return self.size + size <= limits.size and not exceeds_ms
 
     def add(self, size: int, max_timestamp: int) -> None:
         """Add the size and the maximum timestamp of an appended batch."""
