@@ -167,7 +167,9 @@ class PartitionProducers:
         self._verifications.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
-            entry = self._entries[producer_id] = ProducerStateEntry(epoch)
+            coordinator_epoch = -1 if entry is None else entry.coordinator_epoch
+            entry = ProducerStateEntry(epoch, coordinator_epoch=coordinator_epoch)
+            self._entries[producer_id] = entry
         entry.batches.append(batch)
         entry.last_timestamp = batch.max_timestamp
 

@@ -16,7 +16,7 @@ from kproto.messages.write_txn_markers import (
 )
 from kproto.transactions.state import OFFSETS_TOPIC
 from tests.broker.behaviour.stage import TransactionalProducer, committed_offset
-from tests.broker.stage import Client, Stage, TwoBrokers
+from tests.broker.stage import Client, Stage, TwoBrokers, batch_of
 
 
 @pytest.fixture
@@ -92,6 +92,14 @@ def test_old_epochs_are_fenced(client: Client, fields: dict[str, int], error: E)
     newest = {"producer_epoch": 3, "coordinator_epoch": 5}
     assert write(client, marker(0, **newest)) == [0]
     assert write(client, marker(0, **{**newest, **fields})) == [error]
+
+
+def test_an_old_coordinator_is_fenced_after_a_batch_in_a_new_producer_epoch(client: Client) -> None:
+    assert write(client, marker(0, coordinator_epoch=5)) == [0]
+    client.produce(batch_of(b"a", producer_id=0, producer_epoch=1, base_sequence=0))
+    old_coordinator = marker(0, producer_epoch=1, coordinator_epoch=4)
+    assert write(client, old_coordinator) == [E.TRANSACTION_COORDINATOR_FENCED]
+    assert state(client).coordinator_epoch == 5
 
 
 def test_from_transaction_version_2_the_epoch_is_newer_than_that_of_the_records(
