@@ -165,21 +165,24 @@ class Server:
         self._apis = served_versions(highest, telemetry=telemetry)
         self._topics = dict(topics or {})
         settings = dict(settings or {})
-        addresses = str(settings.pop("advertised.listeners", ""))
+        advertised_listeners = str(settings.pop("advertised.listeners", ""))
         self._settings = Settings.from_properties(settings)
         self._clock = Clock()
         self._listeners = [Listener.parse(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
         self._check_listeners()
-        self._other_addresses = self._parse_advertised(addresses)
-        self._hosts = [advertised_host or advertised(listener.host) for listener in self._listeners]
-        self._users = Users(users, secrets.token_bytes(32), tokens or self._token_check())
+        self._advertised_listeners = self._parse_advertised_listeners(advertised_listeners)
+        self._advertised_hosts = [
+            advertised_host or advertised(listener.host) for listener in self._listeners
+        ]
+        self._users = Users(users, secrets.token_bytes(32), tokens or self._load_token_check())
         self._broker: Broker | None = None
         self._shell: Shell | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The protocol of a listener -> its advertised host and port.
-        self._advertised: dict[str, tuple[str, int]] = {}
+        # The protocol of a listener -> its advertised host and port. `Node` reads this mapping, so changes
+        # take effect immediately.
+        self._advertised_addresses: dict[str, tuple[str, int]] = {}
         self._acceptors: list[Acceptor] = []
         self._observers: list[Observer] = []
 
@@ -188,14 +191,14 @@ class Server:
         """The value of bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
-        return address_text(self._hosts[0], self._ports[0])
+        return address_text(self._advertised_hosts[0], self._ports[0])
 
     @property
     def places(self) -> dict[str, str]:
         """The protocol of each listener, mapped to its HOST:PORT; the first one is `bootstrap`."""
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
-        addresses = zip(self._listeners, self._hosts, self._ports, strict=True)
+        addresses = zip(self._listeners, self._advertised_hosts, self._ports, strict=True)
         return {listener.protocol: address_text(host, port) for listener, host, port in addresses}
 
     @property
@@ -212,21 +215,26 @@ class Server:
         """
         return self.broker.client_metrics.pushes
 
-    def _token_check(self) -> Check | None:
-        """Return a function that checks tokens with the keys of the JWKS URL, or None if no URL is set."""
+    def _load_token_check(self) -> Check | None:
+        """Read the keys at the JWKS URL and return a function that checks tokens with them.
+
+        The result is None if no URL is set. Raises ConfigError if the keys cannot be read.
+        """
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
         try:
-            text = _jwks(url)
-            return self._settings.signed_tokens(text, self._clock.wall_clock)
+            jwks = _read_jwks(url)
+            return self._settings.signed_tokens(jwks, self._clock.wall_clock)
         except (OSError, ValueError) as error:
+            # `allowed` is an attribute of ConfigError, and `reason` one of HttpFailed and UnicodeError.
             reason = getattr(error, "allowed", getattr(error, "reason", error))
             allowed = f"allowed: file:, http: or https: with the keys of an issuer (JWKS); {reason}"
             address = shown(url) if "@" in url else url
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", address, allowed) from None
 
     def _check_listeners(self) -> None:
+        """Raise ConfigError if the listeners, `tls` and ssl.client.auth do not go together."""
         protocols = [listener.protocol for listener in self._listeners]
         if len(set(protocols)) < len(protocols):
             raise ConfigError("listen", ", ".join(protocols), "allowed: each protocol once")
@@ -235,14 +243,17 @@ class Server:
             raise ConfigError("listen", ", ".join(protocols), allowed)
         if self._tls is not None and self._tls.protocol.name == "PROTOCOL_TLS_CLIENT":
             raise ConfigError("tls", self._tls, "allowed: a context for servers; this one is for clients")
-        auth = self._settings.ssl_client_auth
-        mode = SSL_CLIENT_AUTH[auth]
-        if self._tls is not None and auth != "none" and self._tls.verify_mode.name != mode:
-            allowed = f"allowed: the client authentication of `tls`; set its verify_mode to ssl.{mode}"
-            raise ConfigError("ssl.client.auth", auth, allowed)
+        client_auth = self._settings.ssl_client_auth
+        verify_mode = SSL_CLIENT_AUTH[client_auth]
+        if self._tls is not None and client_auth != "none" and self._tls.verify_mode.name != verify_mode:
+            allowed = f"allowed: the client authentication of `tls`; set its verify_mode to ssl.{verify_mode}"
+            raise ConfigError("ssl.client.auth", client_auth, allowed)
 
-    def _parse_advertised(self, text: str) -> dict[str, tuple[str, int]]:
-        """Return the advertised address of each protocol that advertised.listeners names."""
+    def _parse_advertised_listeners(self, text: str) -> dict[str, tuple[str, int]]:
+        """Return the advertised address of each protocol that advertised.listeners names.
+
+        An address without a protocol belongs to the first listener. Raises ConfigError for an invalid `text`.
+        """
         name, protocols = "advertised.listeners", [listener.protocol for listener in self._listeners]
         addresses: dict[str, tuple[str, int]] = {}
         for part in text.split(",") if text else ():
@@ -288,36 +299,43 @@ class Server:
                 listening.append(sock)
             self._ports = [sock.getsockname()[1] for sock in listening]
             if self._broker is None:
-                hosts = zip(self._listeners, self._hosts, self._ports, strict=True)
-                self._advertised |= {listener.protocol: (host, port) for listener, host, port in hosts}
-                self._advertised |= self._other_addresses
-                first = self._advertised[self._listeners[0].protocol]
-                rack = self._settings.broker_rack or None
-                node = Node(self._settings.node_id, *first, self._advertised, rack)
-                cluster_id = kafka_uuid(uuid.uuid4())
-                broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
-                for name, partitions in self._topics.items():
-                    step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
-                self._broker = broker
+                self._broker = self._create_broker()
             else:
                 self._broker.fetch_sessions.close_all()
                 self._reload_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
-            stack.pop_all()
+            stack.pop_all()  # From here on, the acceptors close the sockets.
         acceptors = zip(self._listeners, listening, strict=True)
-        self._acceptors = [self._accept(shell, listener, sock) for listener, sock in acceptors]
+        self._acceptors = [self._create_acceptor(shell, listener, sock) for listener, sock in acceptors]
         self._shell = shell
         shell.set_timer()
 
+    def _create_broker(self) -> Broker:
+        """Return a new broker with the configured topics. The ports of the listeners must be known.
+
+        Raises ConfigError if a topic cannot be created.
+        """
+        addresses = zip(self._listeners, self._advertised_hosts, self._ports, strict=True)
+        self._advertised_addresses |= {listener.protocol: (host, port) for listener, host, port in addresses}
+        self._advertised_addresses |= self._advertised_listeners
+        first_host, first_port = self._advertised_addresses[self._listeners[0].protocol]
+        rack = self._settings.broker_rack or None
+        node = Node(self._settings.node_id, first_host, first_port, self._advertised_addresses, rack)
+        cluster_id = kafka_uuid(uuid.uuid4())
+        broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
+        for name, partitions in self._topics.items():
+            step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
+        return broker
+
     def _reload_groups(self, broker: Broker) -> None:
         """Load the groups as a restarted coordinator does, and restart all session timeouts (R175)."""
-        node = self._settings.node_id
+        node_id = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
-            if broker.cluster.group_coordinator_of(group_id) == node:
-                step(broker, MoveCoordinator(group_id, node), self._clock.now())
+            if broker.cluster.group_coordinator_of(group_id) == node_id:
+                step(broker, MoveCoordinator(group_id, node_id), self._clock.now())
 
-    def _accept(self, shell: Shell, listener: Listener, sock: socket.socket) -> Acceptor:
+    def _create_acceptor(self, shell: Shell, listener: Listener, sock: socket.socket) -> Acceptor:
         tls = self._tls if listener.tls else None
         return Acceptor(
             sock, lambda: SocketConnection(shell, listener.protocol, None if tls is None else ServerTls(tls))
@@ -349,14 +367,15 @@ class Server:
 
         Raises ConfigError if the topic exists, or its name, partition count or a config is not allowed.
         """
-        for config, value in (configs or {}).items():
-            fault = check_topic_config(config, value)
-            if fault is not None:
+        topic_configs = dict(configs or {})
+        for config, value in topic_configs.items():
+            if (fault := check_topic_config(config, value)) is not None:
                 raise ConfigError(config, value, fault)
-        if (fault := check_topic_configs(configs or {})) is not None:
-            raise ConfigError("min.compaction.lag.ms", (configs or {}).get("min.compaction.lag.ms"), fault)
-        self._operate(
-            lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
+        # Each config is valid by itself, so a fault is about the limits of the compaction lag.
+        if (fault := check_topic_configs(topic_configs)) is not None:
+            raise ConfigError("min.compaction.lag.ms", topic_configs.get("min.compaction.lag.ms"), fault)
+        self._run_in_loop(
+            lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), topic_configs))
         )
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
@@ -366,12 +385,12 @@ class Server:
         Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
         100,000.
         """
-        self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
+        self._run_in_loop(lambda shell: shell.step(GrowTopic(name, partitions)))
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None:
         """Start a new leader epoch of a partition, as after an election."""
-        self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
+        self._run_in_loop(lambda shell: shell.step(ElectLeader(topic, partition)))
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     def truncate(self, topic: str, partition: int, offset: int) -> None:
@@ -380,7 +399,7 @@ class Server:
         The batch that contains `offset` is removed as a whole, so the log may end before `offset`. Raises
         ConfigError if the log does not contain `offset`.
         """
-        self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
+        self._run_in_loop(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
 
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
@@ -389,7 +408,7 @@ class Server:
         min.cleanable.dirty.ratio nor max.compaction.lag.ms. Even without this call, the broker runs retention
         every log.retention.check.interval.ms, and compaction every log.cleaner.backoff.ms, as Kafka does.
         """
-        self._operate(lambda shell: shell.step(CleanLogs()))
+        self._run_in_loop(lambda shell: shell.step(CleanLogs()))
 
     @checked(api=TEXT, times=ZERO_OR_MORE)
     def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:
@@ -402,18 +421,10 @@ class Server:
 
         Raises ConfigError if this API cannot be made to fail, or if Kafka does not have the error.
         """
-        value: object = code
-        error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
         if api not in FAILING:
             raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
-        if not isinstance(error, ErrorCode) or error is ErrorCode.NONE:
-            names = [known.name for known in ErrorCode if known is not ErrorCode.NONE]
-            matches = get_close_matches(str(code).upper(), names, n=1)
-            hint = f"; did you mean {matches[0]}?" if matches else ""
-            if error is ErrorCode.NONE:
-                hint = "; times=0 ends the failures"
-            raise ConfigError("code", code, f"allowed: a Kafka error, such as NOT_LEADER_OR_FOLLOWER{hint}")
-        self._operate(lambda shell: shell.step(FailRequests(FAILING[api], error, times)))
+        error = _checked_error(code)
+        self._run_in_loop(lambda shell: shell.step(FailRequests(FAILING[api], error, times)))
 
     @checked(seconds=NUMBER)
     def slow(self, seconds: float) -> None:
@@ -427,7 +438,7 @@ class Server:
             delay = math.inf
         if not delay >= 0:
             raise ConfigError("seconds", seconds, "allowed: at least 0")
-        self._operate(lambda shell: shell.delay_responses(delay))
+        self._run_in_loop(lambda shell: shell.delay_responses(delay))
 
     @checked(api=TEXT, seconds=NUMBER)
     def throttle(self, api: str, seconds: float) -> None:
@@ -450,7 +461,7 @@ class Server:
         if not 0 <= seconds <= MAX_THROTTLE_SECONDS:
             raise ConfigError("seconds", seconds, f"allowed: 0 to {MAX_THROTTLE_SECONDS}")
         event = ThrottleClients(throttled_apis[api], round(seconds * 1000))
-        self._operate(lambda shell: shell.step(event))
+        self._run_in_loop(lambda shell: shell.step(event))
 
     @checked(place=TEXT)
     def advertise(self, place: str) -> None:
@@ -461,17 +472,16 @@ class Server:
         listener = Listener.parse(place)
         if not listener.port:
             raise ConfigError("place", place, "allowed: a port from 1 to 65535")
-        own = self._listeners[0].protocol
-        if "://" in place and listener.protocol != own:
-            raise ConfigError(
-                "place", place, f"allowed: HOST:PORT, or {own}://HOST:PORT with the first listener's protocol"
-            )
+        protocol = self._listeners[0].protocol
+        if "://" in place and listener.protocol != protocol:
+            allowed = f"allowed: HOST:PORT, or {protocol}://HOST:PORT with the first listener's protocol"
+            raise ConfigError("place", place, allowed)
         address = listener.host, listener.port
-        self._operate(lambda _: self._advertised.update({own: address}))
+        self._run_in_loop(lambda _: self._advertised_addresses.update({protocol: address}))
 
     def down(self) -> None:
         """Stop the broker from another thread: the blocking form of `stop`."""
-        self._wait(self.stop)
+        self._run_coroutine_in_loop(self.stop)
 
     def up(self) -> None:
         """Start the broker again after `down`, on its port, with its records and groups.
@@ -479,11 +489,11 @@ class Server:
         A delay that `slow` set does not apply to the restarted broker. Raises OSError if another process uses
         the port.
         """
-        self._wait(self.start)
+        self._run_coroutine_in_loop(self.start)
 
     def drop_connections(self) -> None:
         """Abort every connection, as a crash would; clients can reconnect immediately."""
-        self._operate(Shell.abort_connections)
+        self._run_in_loop(Shell.abort_connections)
 
     @checked(observer=FUNCTION)
     def observe(self, observer: Observer) -> None:
@@ -494,8 +504,8 @@ class Server:
         """
         self._observers.append(observer)
 
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine in the broker's event loop, and wait for it."""
+    def _run_coroutine_in_loop(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine in the broker's event loop, and wait for it. The caller runs in another thread."""
         if self._loop is None:
             raise IllegalState("the broker has not been started yet; start it first")
         if self._loop.is_closed():
@@ -506,8 +516,8 @@ class Server:
             raise IllegalState("the caller runs in the broker's event loop; await stop() or start() instead")
         asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
 
-    def _operate(self, work: Callable[[Shell], None]) -> None:
-        """Run `work` in the thread of the broker, and wait until it has ended."""
+    def _run_in_loop(self, work: Callable[[Shell], None]) -> None:
+        """Run `work` in the broker's event loop, and wait until it has ended. Any thread may call this."""
         shell = self._shell
         if shell is None:
             raise IllegalState("the broker is not running; start it first")
@@ -575,41 +585,57 @@ def running(
         tls=tls,
         telemetry=telemetry,
     )
-    started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
+    # Done when the server has started or failed to start. The result is a function that stops the server.
+    startup: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def serve() -> None:
-        ended = asyncio.Event()
+        stop_requested = asyncio.Event()
         loop = asyncio.get_running_loop()
         try:
             async with server:
-                started.set_result(lambda: loop.call_soon_threadsafe(ended.set))
-                await ended.wait()
+                startup.set_result(lambda: loop.call_soon_threadsafe(stop_requested.set))
+                await stop_requested.wait()
         except BaseException as error:
-            if started.done():
+            if startup.done():
                 raise
-            started.set_exception(error)
+            startup.set_exception(error)
 
-    def end(begun: concurrent.futures.Future[Callable[[], object]]) -> None:
-        if begun.exception() is None:
-            begun.result()()
+    def stop_server(done: concurrent.futures.Future[Callable[[], object]]) -> None:
+        if done.exception() is None:
+            request_stop = done.result()
+            request_stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kproto broker", daemon=True)
     thread.start()
     try:
         try:
-            started.result()
+            startup.result()
         except OSError as error:
-            where = ", ".join(listen) or address_text(host, port)
-            raise ConfigError("listen", where, allowed_addresses(error)) from None
+            addresses = ", ".join(listen) or address_text(host, port)
+            raise ConfigError("listen", addresses, allowed_addresses(error)) from None
         yield server
     finally:
         # If KeyboardInterrupt arrives before the server has started, this callback stops the server after its
         # start.
-        started.add_done_callback(end)
+        startup.add_done_callback(stop_server)
         thread.join()
 
 
-def _jwks(url: str) -> str:
+def _checked_error(code: object) -> ErrorCode:
+    """Return the error code that `code` is or names. Raises ConfigError if it is none, or is NONE."""
+    error = ErrorCode.__members__.get(code.upper()) if isinstance(code, str) else code
+    if isinstance(error, ErrorCode) and error is not ErrorCode.NONE:
+        return error
+    if error is ErrorCode.NONE:
+        hint = "; times=0 ends the failures"
+    else:
+        names = [known.name for known in ErrorCode if known is not ErrorCode.NONE]
+        matches = get_close_matches(str(code).upper(), names, n=1)
+        hint = f"; did you mean {matches[0]}?" if matches else ""
+    raise ConfigError("code", code, f"allowed: a Kafka error, such as NOT_LEADER_OR_FOLLOWER{hint}")
+
+
+def _read_jwks(url: str) -> str:
     """Return the JSON Web Key Set (JWKS) at a `file:` or HTTP URL, as text.
 
     Raises OSError if the key set cannot be read, and MissingExtra for an HTTP URL if urllib3 is missing.

@@ -27,8 +27,9 @@ from .topic_configs import TIMESTAMP_TYPE
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 # The values of ssl.client.auth, and the `verify_mode` of an ssl.SSLContext for each.
 SSL_CLIENT_AUTH: Final = {"none": "CERT_NONE", "requested": "CERT_OPTIONAL", "required": "CERT_REQUIRED"}
-_ZERO_RETENTION: Final = "at least 1, or -1 for no limit"
-_PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
+_ALLOWED_RETENTION: Final = "at least 1, or -1 for no limit"
+# Maps a field of `Settings` to the class of the settings of this coordinator.
+_COORDINATOR_SETTINGS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
     "group": GroupSettings,
     "transactions": TransactionSettings,
 }
@@ -57,12 +58,14 @@ def _setting(
     return field(default=default, metadata=metadata, repr=not is_secret)
 
 
-def _check_authorizer(text: str) -> str | None:
+def _authorizer_fault(text: str) -> str | None:
+    """Return the allowed values; None if `text` is one of them."""
     allowed = ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2])
     return None if text in allowed else f"empty, or {AUTHORIZER}: this broker has no other authorizer"
 
 
-def _check_super_users(text: str) -> str | None:
+def _super_users_fault(text: str) -> str | None:
+    """Return the allowed format; None if `text` has this format. Empty entries are ignored."""
     for user in text.split(";"):
         principal_type, _, name = user.strip().partition(":")
         if user.strip() and not (principal_type and name):
@@ -78,7 +81,7 @@ class Settings:
     allow_everyone_if_no_acl_found: bool = _setting(False, Boolean(config_type=ConfigType.UNKNOWN))
     # The class name of Kafka's StandardAuthorizer, with or without its package. If empty, every request is
     # authorized.
-    authorizer_class_name: str = _setting("", Text(_check_authorizer))
+    authorizer_class_name: str = _setting("", Text(_authorizer_fault))
     auto_create_topics_enable: bool = _setting(True, Boolean())
     broker_rack: str = _setting("", Text())
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
@@ -121,7 +124,10 @@ class Settings:
     # The retention time is the first of these three configs that is set. If none is set, records are kept
     # forever, because tests often write old timestamps. Kafka's default of a week would delete such records.
     log_retention_ms: int | None = _setting(
-        None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
+        None,
+        Integer(64, excluded=(0,), allowed=_ALLOWED_RETENTION),
+        dynamic=True,
+        topic_config="retention.ms",
     )
     log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
@@ -163,7 +169,7 @@ class Settings:
     # The largest payload of metrics that a client may push, in bytes after compression: 1 MiB by default.
     telemetry_max_bytes: int = _setting(1_048_576, Integer(32, 1))
     # Principals authorized for all operations, separated by semicolons, for example User:alice;User:bob.
-    super_users: str = _setting("", Text(_check_super_users, config_type=ConfigType.UNKNOWN))
+    super_users: str = _setting("", Text(_super_users_fault, config_type=ConfigType.UNKNOWN))
     group: GroupSettings
     transactions: TransactionSettings
 
@@ -173,22 +179,31 @@ class Settings:
 
         Raises ConfigError for an unknown name or an invalid value.
         """
-        part_of = {kafka_name(row.name): part for part, table in _PARTS.items() for row in fields(table)}
+        coordinator_of = {
+            kafka_name(row.name): coordinator
+            for coordinator, table in _COORDINATOR_SETTINGS.items()
+            for row in fields(table)
+        }
         values: dict[str, bool | int | float | str] = {}
-        part_properties: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
+        coordinator_properties: dict[str, dict[str, str]] = {
+            coordinator: {} for coordinator in _COORDINATOR_SETTINGS
+        }
         for name, text in properties.items():
             if name in SETTINGS:
                 values[SETTINGS[name].field] = parse(name, str(text))
-            elif name in part_of:
-                part_properties[part_of[name]][name] = str(text)
+            elif name in coordinator_of:
+                coordinator_properties[coordinator_of[name]][name] = str(text)
             else:
-                known = ", ".join(sorted({*SETTINGS, *part_of}))
+                known = ", ".join(sorted({*SETTINGS, *coordinator_of}))
                 raise ConfigError(name, text, f"the broker's settings are: {known}")
-        parts = {part: table.from_properties(part_properties[part]) for part, table in _PARTS.items()}
-        settings = cls(**parts, **values)  # type: ignore[arg-type]
+        coordinator_settings = {
+            coordinator: table.from_properties(coordinator_properties[coordinator])
+            for coordinator, table in _COORDINATOR_SETTINGS.items()
+        }
+        settings = cls(**coordinator_settings, **values)  # type: ignore[arg-type]
         if settings.retention_ms == 0:
             name, text = settings.retention[0]
-            raise ConfigError(name, text, _ZERO_RETENTION)
+            raise ConfigError(name, text, _ALLOWED_RETENTION)
         return settings
 
     @property
@@ -231,7 +246,7 @@ class Settings:
             kafka_name(row.name): _kafka_text(getattr(table, row.name))
             for table in (self, self.group, self.transactions)
             for row in fields(table)
-            if row.name not in _PARTS and getattr(table, row.name) is not None
+            if row.name not in _COORDINATOR_SETTINGS and getattr(table, row.name) is not None
         }
         return dict(sorted(values.items()))
 
@@ -242,6 +257,7 @@ def kafka_name(field_name: str) -> str:
 
 
 def _kafka_text(value: object) -> str:
+    """Return a value as DescribeConfigs shows it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -255,12 +271,14 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         row.metadata["topic_config"],
     )
     for row in fields(Settings)
-    if row.name not in _PARTS
+    if row.name not in _COORDINATOR_SETTINGS
 }
 """Kafka's name -> row, without the configs of the coordinators."""
 
-_COORDINATOR_BITS: Final[Mapping[str, int]] = {
-    kafka_name(row.name): row.metadata.get("bits", 32) for table in _PARTS.values() for row in fields(table)
+_COORDINATOR_INT_BITS: Final[Mapping[str, int]] = {
+    kafka_name(row.name): row.metadata.get("bits", 32)
+    for table in _COORDINATOR_SETTINGS.values()
+    for row in fields(table)
 }
 """Kafka's name -> the size of the number, for the configs of the coordinators."""
 
@@ -275,7 +293,7 @@ def broker_config_type(name: str) -> ConfigType:
     """Return the type that DescribeConfigs reports for a broker config. Raises KeyError for unknown names."""
     if name in SETTINGS:
         return SETTINGS[name].type.config_type
-    return Integer(_COORDINATOR_BITS[name]).config_type
+    return Integer(_COORDINATOR_INT_BITS[name]).config_type
 
 
 def parse(name: str, value: str) -> bool | int | float | str:

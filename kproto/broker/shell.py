@@ -29,7 +29,7 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 
 log: Final = Log(logging.getLogger("kproto.broker"), {})
 
-_CONNS: Final = itertools.count(1)
+_CONNECTION_NUMBERS: Final = itertools.count(1)
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1
 
@@ -72,10 +72,10 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # `_delay` is the delay in seconds that `Server.slow` set. `_delayed` contains responses, each with
-        # the event loop's time at which the state machine returned it.
-        self._delay = 0.0
-        self._delayed: deque[tuple[float, SendFrame]] = deque()
+        # The delay of responses in seconds, which `Server.slow` sets.
+        self._response_delay_s = 0.0
+        # Each response has the event loop's time at which the state machine returned it.
+        self._delayed_responses: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None
 
     def step(self, event: Event) -> None:
@@ -89,8 +89,8 @@ class Shell:
             self.broker.cluster.wall_clock_offset = self._clock.wall_clock() - now
             for action in step(self.broker, events.popleft(), now):
                 if isinstance(action, SendFrame):
-                    if self._delay or self._delayed:
-                        self._delayed.append((self.loop.time(), action))
+                    if self._response_delay_s or self._delayed_responses:
+                        self._delayed_responses.append((self.loop.time(), action))
                         self._send_delayed()
                     elif self._send(action):
                         events.append(ResponseSent(action.conn))
@@ -107,21 +107,25 @@ class Shell:
 
     def delay_responses(self, seconds: float) -> None:
         """Set the delay of all responses, including those already delayed, to `seconds` seconds."""
-        self._delay = seconds
+        self._response_delay_s = seconds
         self._send_delayed()
 
     def _send_delayed(self) -> None:
-        """Send the delayed responses that are due."""
+        """Send the delayed responses that are due, and set the timer for the next one."""
         if self._delay_timer is not None:
             self._delay_timer.cancel()
             self._delay_timer = None
-        while self._delayed and self._delayed[0][0] + self._delay <= self.loop.time():
-            _, action = self._delayed.popleft()
+        while self._delayed_responses:
+            returned_at, action = self._delayed_responses[0]
+            due_at = returned_at + self._response_delay_s
+            if due_at > self.loop.time():
+                if due_at < math.inf and not self._is_closing:
+                    self._delay_timer = self.loop.call_at(due_at, self._send_delayed)
+                return
+            self._delayed_responses.popleft()
             connection = self._connections.get(action.conn)
             if connection is not None and self._send(action):
                 self.connection_step(connection, ResponseSent(action.conn))
-        if self._delayed and self._delay < math.inf and not self._is_closing:
-            self._delay_timer = self.loop.call_at(self._delayed[0][0] + self._delay, self._send_delayed)
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
         """Pass an event to the broker; if the broker fails to handle it, close only this connection."""
@@ -155,37 +159,39 @@ class Shell:
             self._timer = self.loop.call_later(seconds, self._on_timer)
 
     def close_idle_connections(self) -> None:
-        """Close connections that have had no traffic for connections.max.idle.ms.
+        """Close connections that have had no traffic for connections.max.idle.ms, and plan the next check.
 
         Unlike Kafka, this broker never closes a connection as idle while its client waits for a response.
         """
         self._idle_timer = None
-        max_idle = self.broker.settings.connections_max_idle_ms / 1000
-        if max_idle < 0 or self._is_closing:
+        max_idle_s = self.broker.settings.connections_max_idle_ms / 1000
+        if max_idle_s < 0 or self._is_closing:
             return
-        since, delayed = self.loop.time() - max_idle, {action.conn for _, action in self._delayed}
+        idle_since = self.loop.time() - max_idle_s
+        delayed_conns = {action.conn for _, action in self._delayed_responses}
         for connection in list(self._connections.values()):
-            if connection.used_at <= since and not connection.is_waiting and connection.conn not in delayed:
+            waits_for_response = connection.is_waiting or connection.conn in delayed_conns
+            if connection.used_at <= idle_since and not waits_for_response:
                 log.info(
-                    "connection %s (%s) closed: idle for %g s", connection.conn, connection.peer, max_idle
+                    "connection %s (%s) closed: idle for %g s", connection.conn, connection.peer, max_idle_s
                 )
                 connection.transport.abort()
         if self._connections:
-            interval = max(max_idle * _IDLE_CHECK_FRACTION, 0.01)
+            interval = max(max_idle_s * _IDLE_CHECK_FRACTION, 0.01)
             self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection; if it uses TLS, its handshake must be complete."""
-        connection.conn, connection.used_at = next(_CONNS), self.loop.time()
+        """Register a connection, and report it to the broker; a TLS handshake must be complete."""
+        connection.conn, connection.used_at = next(_CONNECTION_NUMBERS), self.loop.time()
         self._connections[connection.conn] = connection
         if self._idle_timer is None:
             self.close_idle_connections()
-        name = principal(None if connection.tls is None else connection.tls.client_certificate)
-        event = ClientConnected(connection.conn, host, connection.listener, name, connection.port)
+        user = principal(None if connection.tls is None else connection.tls.client_certificate)
+        event = ClientConnected(connection.conn, host, connection.listener, user, connection.port)
         self.connection_step(connection, event)
 
     def on_disconnected(self, connection: SocketConnection) -> None:
-        """Remove a connection."""
+        """Remove a connection, and report it to the broker if it was registered."""
         self.handshaking.discard(connection)
         self.waiting.discard(connection)
         if self._connections.pop(connection.conn, None) is not None:
@@ -202,19 +208,20 @@ class Shell:
             connection.transport.abort()
 
     async def close(self) -> None:
-        """Abort every connection, and wait until all are closed."""
+        """Drop the delayed responses, abort every connection, and wait until all are closed."""
         self._is_closing = True
         self.set_timer()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        self._delayed.clear()
-        self._send_delayed()
+        self._delayed_responses.clear()
+        self._send_delayed()  # Without delayed responses, this only cancels the timer.
         self.abort_connections()
         self._all_closed.clear()
         if self._connections or self.handshaking:
             await self._all_closed.wait()
 
     def _on_timer(self) -> None:
+        """Apply the deadlines that are due, then pass on requests that the broker now accepts."""
         self._timer = self._timer_deadline = None
         try:
             self.step(Tick())

@@ -26,7 +26,7 @@ MAX_BACKLOG: Final = 1 << 20
 REQUESTS_PER_TURN: Final = 32
 # The number of bytes of a large response that are passed to the transport at a time: 256 KiB. asyncio copies
 # the bytes that the socket does not accept, and a small piece keeps this copy small.
-_PIECE: Final = 1 << 18
+_PIECE_SIZE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
 # The time in seconds that a client has to read the alert of a failed handshake. If the socket were closed
@@ -34,8 +34,9 @@ HANDSHAKE_TIMEOUT: Final = 15.0
 ALERT_TIMEOUT: Final = 1.0
 # The first two bytes of a TLS handshake. A TLS client on a listener without TLS sends them where the broker
 # expects a frame size.
-_TLS_HELLO: Final = 0x1603
-_HANDSHAKE_FAILED: Final = -1
+_TLS_HANDSHAKE_PREFIX: Final = 0x1603
+# The value of `SocketConnection.conn` after a failed handshake.
+_FAILED_HANDSHAKE_CONN: Final = -1
 
 
 class ConnectionOwner(Protocol):
@@ -65,10 +66,10 @@ class ConnectionOwner(Protocol):
         """Pass an event to the broker; if the broker fails to handle it, close only this connection."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection; if it uses TLS, its handshake must be complete."""
+        """Register a connection, and report it to the broker; a TLS handshake must be complete."""
 
     def on_disconnected(self, connection: SocketConnection) -> None:
-        """Remove a connection."""
+        """Remove a connection, and report it to the broker if it was registered."""
 
     def close_connection(self, conn: int, reason: str) -> None:
         """Close a connection and log the reason."""
@@ -91,15 +92,17 @@ class SocketConnection(asyncio.Protocol):
         # wait for the client to read the alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
         # Whether the size limit for requests is the lower one, which applies until the login is complete.
-        self._limits_size = listener.startswith("SASL")
+        self._has_login_size_limit = listener.startswith("SASL")
         self._frames = Frames(
-            MAX_UNAUTHENTICATED_SIZE if self._limits_size else owner.broker.settings.socket_request_max_bytes
+            MAX_UNAUTHENTICATED_SIZE
+            if self._has_login_size_limit
+            else owner.broker.settings.socket_request_max_bytes
         )
         # Whether the socket's send buffer is full, because the client reads too slowly.
-        self._is_full = False
+        self._is_send_buffer_full = False
         # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
         # writable again.
-        self._sent_is_due = False
+        self._must_report_sent = False
         # The bytes of a large response that have not been passed to the transport yet. While such bytes
         # exist, the send buffer is full.
         self._unsent = memoryview(b"")
@@ -107,12 +110,12 @@ class SocketConnection(asyncio.Protocol):
         self._closes_when_sent = False
         # Requests that have not been passed to the broker yet. The next one is passed as soon as the broker
         # has no queued request of this connection.
-        self._bodies: deque[bytes] = deque()
-        self._body_bytes = 0
+        self._request_bodies: deque[bytes] = deque()
+        self._request_bytes = 0  # The size of `_request_bodies`.
         self._is_feeding = False
         self._next_turn: asyncio.Handle | None = None
         # Set if the client sent an invalid frame: the reason for closing the connection after the requests in
-        # `_bodies` are served.
+        # `_request_bodies` are served.
         self._frame_error: str | None = None
         # Whether the client has closed its side of the connection. If so, no more requests arrive.
         self._is_half_closed = False
@@ -159,13 +162,13 @@ class SocketConnection(asyncio.Protocol):
     def _on_tls_error(self, reason: str) -> None:
         """Close the connection; after a failed handshake, give the client time to read the alert."""
         assert self.tls is not None
-        if self._is_closing or self.conn == _HANDSHAKE_FAILED:
+        if self._is_closing or self.conn == _FAILED_HANDSHAKE_CONN:
             return
         log.warning("connection %s (%s) closed: %s", self.conn or "-", self.peer, reason)
         if self.conn:
             self.transport.abort()
             return
-        self.conn = _HANDSHAKE_FAILED
+        self.conn = _FAILED_HANDSHAKE_CONN
         self._cancel_handshake_timer()
         self.transport.write(self.tls.outgoing())
         self.transport.write_eof()
@@ -177,7 +180,7 @@ class SocketConnection(asyncio.Protocol):
             self._handshake_timer = None
 
     def close(self) -> None:
-        """Send the buffered bytes, then close the connection."""
+        """Send the buffered bytes, then close the connection. No more requests are read or served."""
         if self._unsent:
             self._closes_when_sent = True
             self.transport.pause_reading()
@@ -187,33 +190,38 @@ class SocketConnection(asyncio.Protocol):
         self.transport.close()
 
     def _plaintext_received(self, data: bytes) -> None:
-        if self._limits_size and self._owner.broker.is_authenticated(self.conn):
-            self._limits_size = False
+        """Split decrypted bytes into requests, and pass requests to the broker."""
+        if self._has_login_size_limit and self._owner.broker.is_authenticated(self.conn):
+            self._has_login_size_limit = False
             self._frames.max_size = self._owner.broker.settings.socket_request_max_bytes
         try:
             for body in self._frames.feed(data):
-                self._bodies.append(body)
-                self._body_bytes += len(body)
+                self._request_bodies.append(body)
+                self._request_bytes += len(body)
         except FrameError as error:
             self._frame_error = _frame_error_reason(error)
         self.feed()
 
     def feed(self) -> None:
-        """Pass requests to the broker, as many as it accepts but at most `REQUESTS_PER_TURN`."""
+        """Pass requests to the broker, as many as it accepts but at most `REQUESTS_PER_TURN`.
+
+        If no request is left, the connection is closed if the client has sent an invalid frame, or has closed
+        its side and has got all responses.
+        """
         if self._next_turn is not None or self._is_feeding:
             return
         broker, remaining = self._owner.broker, REQUESTS_PER_TURN
         self._is_feeding = True
-        while self._bodies and not self._is_closing and not broker.backlog(self.conn):
+        while self._request_bodies and not self._is_closing and not broker.backlog(self.conn):
             if not remaining:
                 self._next_turn = self._owner.loop.call_soon(self._start_turn)
                 break
             remaining -= 1
-            body = self._bodies.popleft()
-            self._body_bytes -= len(body)
+            body = self._request_bodies.popleft()
+            self._request_bytes -= len(body)
             self._owner.connection_step(self, FrameReceived(self.conn, body, uuid.uuid4()))
         self._is_feeding = False
-        if self._bodies:
+        if self._request_bodies:
             self._owner.waiting.add(self)
         else:
             self._owner.waiting.discard(self)
@@ -230,7 +238,7 @@ class SocketConnection(asyncio.Protocol):
         without TLS stays open until the received requests are served. Every connection stays open until the
         pieces of a large response are sent.
         """
-        self._is_half_closed = bool(self._bodies) and self.tls is None
+        self._is_half_closed = bool(self._request_bodies) and self.tls is None
         if self._unsent and not self._is_half_closed:
             self.close()
         return self._is_half_closed or self._closes_when_sent
@@ -238,14 +246,15 @@ class SocketConnection(asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for the broker, because one of its requests is not answered yet."""
-        if self._is_full:  # The broker waits for the client, which has not read the responses yet.
+        # If the buffer is full, the broker waits for the client, which has not read the responses yet.
+        if self._is_send_buffer_full:
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 
     @property
     def backlog(self) -> int:
         """The size in bytes of the requests that were received but not yet served."""
-        return self._body_bytes + self._owner.broker.backlog(self.conn)
+        return self._request_bytes + self._owner.broker.backlog(self.conn)
 
     def _start_turn(self) -> None:
         self._next_turn = None
@@ -264,20 +273,23 @@ class SocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def send(self, body: bytes) -> bool:
-        """Send a response; return whether the broker may send the next one immediately."""
+        """Send a response; return whether the broker may send the next one immediately.
+
+        If not, the broker receives `ResponseSent` when it may, unless the connection is closing.
+        """
         if self._is_closing:
             return False
         self.used_at = self._owner.loop.time()
-        if len(body) <= _PIECE:
+        if len(body) <= _PIECE_SIZE:
             self._write(frame(body))
         else:
             self._unsent = memoryview(body)
             self._write(len(body).to_bytes(4, "big", signed=True))
             self._write_pieces()
-        if self._is_full:
-            self._sent_is_due = True
+        if self._is_send_buffer_full:
+            self._must_report_sent = True
             return False
-        if not self._is_feeding and (self._bodies or self._owner.broker.backlog(self.conn)):
+        if not self._is_feeding and (self._request_bodies or self._owner.broker.backlog(self.conn)):
             # Let the event loop serve other connections before the next request of this connection.
             self._owner.loop.call_soon(self._report_sent)
             return False
@@ -288,31 +300,32 @@ class SocketConnection(asyncio.Protocol):
 
     def _write_pieces(self) -> None:
         """Pass pieces of a large response to the transport until the send buffer is full."""
-        while self._unsent and not self._is_full:
-            piece, unsent = self._unsent[:_PIECE], self._unsent[_PIECE:]
+        while self._unsent and not self._is_send_buffer_full:
+            piece, unsent = self._unsent[:_PIECE_SIZE], self._unsent[_PIECE_SIZE:]
             # An empty view of the response would keep the whole response in memory.
             self._unsent = unsent or memoryview(b"")
             self._write(piece)
 
     def pause_writing(self) -> None:
         """Record that the socket's buffer is full, because the client reads too slowly."""
-        self._is_full = True
+        self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
         """Record that the send buffer has space again, and report the last response as sent."""
         self.used_at = self._owner.loop.time()
-        self._is_full = False
+        self._is_send_buffer_full = False
         self._write_pieces()
-        if self._is_full:
+        if self._is_send_buffer_full:
             return
         if self._closes_when_sent:
             self._closes_when_sent = False
             self.close()
-        if self._sent_is_due:
-            self._sent_is_due = False
+        if self._must_report_sent:
+            self._must_report_sent = False
             self._report_sent()
 
     def _report_sent(self) -> None:
+        """Pass `ResponseSent` and the next requests to the broker."""
         if self._is_closing:
             return
         self._owner.connection_step(self, ResponseSent(self.conn))
@@ -321,12 +334,14 @@ class SocketConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection."""
         self._cancel_handshake_timer()
-        self._bodies.clear()
+        self._request_bodies.clear()
         self._unsent = memoryview(b"")
         self._owner.on_disconnected(self)
 
 
 def _frame_error_reason(error: FrameError) -> str:
-    if error.size is not None and error.size >> 16 == _TLS_HELLO:
+    """Return the reason for closing the connection, as it is logged."""
+    first_two_bytes = None if error.size is None else error.size >> 16
+    if first_two_bytes == _TLS_HANDSHAKE_PREFIX:
         return "the client uses TLS, but this listener does not"
     return str(error)

@@ -31,11 +31,11 @@ def age_connections(server: Server) -> None:
         for client in shell._connections.values():
             client.used_at -= 601
 
-    server._operate(age)
+    server._run_in_loop(age)
 
 
 def close_idle(server: Server) -> None:
-    server._operate(Shell.close_idle_connections)
+    server._run_in_loop(Shell.close_idle_connections)
 
 
 def test_an_idle_connection_is_closed() -> None:
@@ -59,7 +59,7 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
             server.slow(0.1)
         client.send(fetch_request(fetch_topic(), wait=0 if slow else 100), 12)
         end = time.monotonic() + PATIENCE
-        while not (server._shell and server._shell._delayed if slow else server.broker.purgatory):
+        while not (server._shell and server._shell._delayed_responses if slow else server.broker.purgatory):
             assert time.monotonic() < end
         age_connections(server)
         close_idle(server)
