@@ -240,7 +240,7 @@ def test_no_frame_of_a_configuration_error_has_the_password_in_its_variables(mis
             cls("a:1", **options, **group)
         assert caught.value.__traceback__ is not None
         text = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value)])
-        assert "checked: " in text
+        assert "init_without_secrets: " in text
         assert PASSWORD not in text
 
     check_each(list(CLIENTS.values()), lambda cls: asyncio.run(check(cls)))
