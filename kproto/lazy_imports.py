@@ -12,8 +12,8 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Maps a class name of another client, or a former name of kproto's class, to kproto's class. The error for an
-# unknown name suggests that class.
+# Maps a class name of another client, or a former name of kproto's class, to kproto's class. The error for
+# such a name suggests kproto's class.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",

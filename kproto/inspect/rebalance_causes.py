@@ -4,7 +4,7 @@ A proxy sees requests and responses, but not the coordinator's state. The cause 
 
 1. The leader's JoinGroup response lists the members of the generation. A member that is not in the previous
   generation's list has joined. A member that is only in the previous list was removed, unless it sent
-  LeaveGroup.
+  LeaveGroup, or a member with the same instance id replaced it.
 
 2. If at least the session timeout passed between the last exchange of a removed member and the start of the
   generation, the member's session has expired. Otherwise the member sent no SyncGroup in the previous
@@ -13,7 +13,7 @@ A proxy sees requests and responses, but not the coordinator's state. The cause 
 3. A JoinGroup is a cause, unless the member sent it after receiving REBALANCE_IN_PROGRESS. A changed
   subscription is always a cause.
 
-4. If the coordinator reports its own reasons, as the embedded broker does, these reasons are used.
+4. If the coordinator reports its own reasons, as the embedded broker does, they replace the inferred causes.
 
 5. If no exchange explains a generation, its cause is `UNEXPLAINED`. For example, a member that is not
   connected through the proxy may have caused it.
