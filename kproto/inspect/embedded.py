@@ -4,7 +4,7 @@
         print(content.path, content.message, content.reading)
 
 Two earlier fields of a group's message decide how a bytes field is decoded: the protocol type and the
-protocol name. A protocol type other than `consumer` is not decoded.
+protocol name. If the protocol type is not `consumer`, the field is not decoded.
 
 If the message has no protocol type, the bytes field is decoded only if it is a valid subscription or
 assignment.

@@ -261,7 +261,7 @@ def _hex(data: bytes) -> str:
 
 
 def _time_with_offset(milliseconds: int) -> str:
-    """Format a time in UTC, or as milliseconds if it is negative or too large for a date."""
+    """Format a time in UTC with +00:00, or as milliseconds if it is negative or too large for a date."""
     if milliseconds < 0:
         return str(milliseconds)
     try:
