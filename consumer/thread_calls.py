@@ -23,7 +23,8 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
 
     The event loop may be closed while the thread is still running.
 
-    Raises the errors of `call`, and RuntimeError if the system cannot start another thread.
+    Raises the errors of `call`. Raises RuntimeError if the system cannot start another thread, or if `call`
+    raises StopIteration.
     """
     import asyncio  # Imported here, because blocking clients do not need asyncio.
 
@@ -42,6 +43,9 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
         result, failure = None, None
         try:
             result = call()
+        # A future cannot hold StopIteration: the task that waits would never continue.
+        except StopIteration as error:
+            failure = RuntimeError(f"{name}: the call raised {error!r}")
         except BaseException as error:
             failure = error
         # A RuntimeError means that the loop is closed, so no task waits for the result.

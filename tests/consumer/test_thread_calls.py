@@ -33,6 +33,14 @@ CALLS: dict[str, Callable[[Callable[..., Any]], Awaitable[Any]]] = {
 }
 
 
+def test_a_call_that_raises_stop_iteration_is_an_error() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"name: the call raised StopIteration\(\)"):
+            await asyncio.wait_for(call_in_thread(lambda: next(iter(())), "name"), 10)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("request_of", CALLS.values(), ids=CALLS)
 def test_a_loop_ends_while_a_server_does_not_answer(
     request_of: Callable[[Callable[..., Any]], Awaitable[Any]],
