@@ -17,8 +17,8 @@ responses and the application's calls. It has no code for a particular client.
 * The application calls poll in a loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when
   there are records, or after `timeout_ms`. Between two polls the application processes records.
 
-* If the original client does some work only inside poll, so does its model. In sarama's model, the
-  application's handlers accept records while a poll is open.
+* If the original client does some work only inside poll, so does its model. sarama has no poll. In its model,
+  the application's handlers accept records while a poll of the contract is open.
 
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
   then, the model continues as its original does, and the application may send `CommitCalled`.
@@ -233,8 +233,8 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 class CloseCalled(msgspec.Struct, frozen=True):
     """Close the consumer.
 
-    If `stay` is true, the consumer remains a member of the group, provided that the original client can close
-    in this way. The model answers with `FinishClose`.
+    If `stay` is true, the consumer remains a member of the group. Only the Java models support this; the
+    other models ignore `stay`. The model answers with `FinishClose`.
     """
 
     stay: bool = False
@@ -347,8 +347,9 @@ class FinishPoll(msgspec.Struct, frozen=True):
 class RunCallback(msgspec.Struct, frozen=True):
     """Call the application's callback for partitions that are "assigned", "revoked" or "lost".
 
-    sarama's model also uses the kinds "setup" and "cleanup", if its strategies are cooperative. If `wait` is
-    true, the model waits for `CallbackReturned` wherever its original waits for the callback.
+    With cooperative strategies, sarama's model also uses "setup" at the start of a session and "cleanup" at
+    its end. If `wait` is true, the model waits for `CallbackReturned` wherever its original waits for the
+    callback. Otherwise it continues immediately.
     """
 
     kind: str

@@ -12,11 +12,12 @@ The model reproduces these defects of the Java consumer, which `kproto.group.cla
 Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` contains all differences between them. A module
 that follows one of Java's classes has the name of that class.
 
-In both releases, the sources are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
-ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata.
+In both releases, the model follows KafkaConsumer (in 4.3: ClassicKafkaConsumer), AbstractCoordinator,
+ConsumerCoordinator, SubscriptionState, Fetcher, OffsetFetcher, FetchSessionHandler and Metadata.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
-  thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).
+  thread sends heartbeats, looks up an unknown coordinator, and leaves the group when max.poll.interval.ms
+  expires (`heartbeat_thread`).
 
 * `BlockedOn` is the event for which the application's thread waits inside a call. When the event occurs, the
   call continues.

@@ -8,7 +8,8 @@
 * M8, M10: If the member is reset while JoinGroup or SyncGroup is in flight, the join fails when the response
   arrives. Then the join is retried.
 
-* M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response has an effect only while the member is STABLE.
+* M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response restarts the session timeout. It makes the member
+  rejoin only if the member is STABLE.
 
 * Which state an error resets depends on the release (`JavaRelease.forgets_member_id`).
 """

@@ -1,7 +1,7 @@
 """The callbacks and the assignment around a join (ConsumerCoordinator).
 
-* onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
-  onPartitionsLost (M76).
+* With auto commit, onJoinPrepare commits the positions before it calls the listener (M75). If the membership
+  is lost, it calls onPartitionsLost (M76).
 
 * If the membership is not lost, an EAGER member calls onPartitionsRevoked with all its partitions, even if it
   has none. A COOPERATIVE member calls it with the partitions of topics to which it no longer subscribes (M77,
@@ -75,7 +75,7 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
     """Commit before the join, and return whether the join may continue.
 
     Java 2.6 blocks poll until the commit response arrives (maybeAutoCommitOffsetsSync). Java 4.3 commits
-    asynchronously, and poll continues (M75).
+    asynchronously: the join waits for the response, but poll continues (M75).
     """
     commit = state.prepare_commit
     if commit is None:

@@ -4,10 +4,12 @@ Each node gets one request at a time, in a fetch session (KIP-227).
 
 * M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
 
-* M160: A fetch session has an id and an epoch. A request lists only the partitions that changed.
+* M160: A fetch session has an id and an epoch. A request lists only the partitions that changed since the
+  previous request.
 
-* M173: After most errors of a partition, the consumer requests metadata and repeats the fetch. Poll throws
-  authorization errors.
+* M173: After an error that concerns the leader or the topic of a partition, the consumer requests metadata
+  and repeats the fetch. After OFFSET_OUT_OF_RANGE it resets the position. Poll throws most other errors, such
+  as authorization errors.
 """
 
 from __future__ import annotations
@@ -161,9 +163,9 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                     )
                 )
             elif not state.release.sorts_partitions:
-                # Java 2.6 moves a partition without buffered records to the end of the assignment
-                # (movePartitionToEnd). The order matters in a rebalance: a member with too many partitions
-                # keeps the first ones.
+                # When poll has returned all buffered records of a partition, Java 2.6 moves the partition to
+                # the end of the assignment (movePartitionToEnd). The order matters in a rebalance: a member
+                # with too many partitions keeps the first ones.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

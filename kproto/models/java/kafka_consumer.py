@@ -8,7 +8,7 @@ Normally poll waits no longer than its timeout. While it waits:
 * ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records.
 
 * In 2.6, onJoinPrepare waits for its commit even beyond poll's timeout. In 4.3, poll returns at its timeout,
-  before the commit is complete (M75).
+  even if the commit is not complete (M75).
 
 * A join may span several polls. Its JoinGroup is sent once (M21).
 """
@@ -211,7 +211,8 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 def _pattern_is_fresh(state: JavaState) -> bool:
     """Return whether the join may proceed.
 
-    With a pattern subscription, a join waits until metadata arrives after the start of the join (M201).
+    With a pattern subscription, the join waits for a Metadata response that arrives after the start of the
+    join (M201).
     """
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
@@ -406,7 +407,8 @@ def _on_leave_prepare(
 ) -> None:
     """Call onPartitionsLost or onPartitionsRevoked before leaving (onLeavePrepare, M97).
 
-    The partitions count as lost if the member has no generation, or if a rebalance is in progress.
+    The function calls onPartitionsLost if the member has no generation or if a rebalance is in progress.
+    Otherwise it calls onPartitionsRevoked.
     """
     owned = tuple(sorted(state.assigned))
     if state.auto_assigned and owned:

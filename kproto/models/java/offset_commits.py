@@ -9,8 +9,8 @@ Follows ConsumerCoordinator.
 
 * commitSync retries after retriable errors until it times out. Without a generation it fails immediately.
 
-* M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined, a
-  commit fails with CommitFailedException.
+* M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined, or
+  after it has lost its membership, a commit fails with CommitFailedException.
 
 * M130: After an asynchronous commit has failed with FENCED_INSTANCE_ID, every poll and commit throws this
   error.

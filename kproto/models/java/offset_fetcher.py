@@ -6,8 +6,8 @@
 
 * M140, M149: A position with an epoch is validated before the first fetch, and again after a leader change.
 
-* M150: If the log ends before the position, the log was truncated. The position then moves to the offset at
-  which the logs diverge.
+* M150: If the position's epoch ends before the position in the leader's log, the log was truncated. The
+  position then moves to the end of that epoch.
 """
 
 from __future__ import annotations
