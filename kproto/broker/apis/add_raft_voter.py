@@ -15,7 +15,7 @@ from ..call import Call, Result
 from ..security.acls import Operation
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
-from .raft_voters import Fault, controller, voter_fault, voter_key, voters
+from .raft_voters import Fault, controller, voter_fault, voter_key, voters_text
 
 # The name of the controller listener in Kafka's default configuration.
 _LISTENER: Final = "CONTROLLER"
@@ -38,7 +38,7 @@ def _add_voter_fault(broker: Broker, request: AddRaftVoterRequest) -> Fault:
         return ErrorCode.INVALID_REQUEST, message
     key = voter_key(request.voter_id, request.voter_directory_id)
     if request.voter_id == controller(broker):
-        message = f"The voter id for {key} is already part of the set of voters {voters(broker)}."
+        message = f"The voter id for {key} is already part of the set of voters {voters_text(broker)}."
         return ErrorCode.DUPLICATE_VOTER, message
     return ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests"
 

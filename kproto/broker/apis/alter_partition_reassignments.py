@@ -20,7 +20,7 @@ from ..security.acls import Operation
 from ..topics import Partition, Topic
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
-from .repeated_names import name_in_messages
+from .repeated_names import truncate_name
 from .replica_assignment import assignment_fault
 
 Fault = tuple[ErrorCode, str | None]
@@ -44,7 +44,7 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     partition_count = sum(len(topic.partitions) for topic in request.topics)
     for requested_topic in request.topics:
         topic = broker.topics.named(requested_topic.name)
-        name = name_in_messages(requested_topic.name, partition_count)
+        name = truncate_name(requested_topic.name, partition_count)
         results = [
             _partition_result(entry, _reassign(broker, request, topic, name, entry))
             for entry in requested_topic.partitions

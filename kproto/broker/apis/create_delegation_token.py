@@ -12,7 +12,7 @@ from ..delegation_tokens import DelegationToken
 from ..security.acls import Operation, Resource
 from .api import Api
 from .authorization import Access, Authorization, Authorized, Requirement
-from .token_requests import NO_TIME, caller_error, principal_of, type_and_name
+from .token_requests import NO_TIME, caller_error, principal_of, split_principal
 
 _FAILED = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 # The first version whose response names the requester (KIP-373).
@@ -48,8 +48,8 @@ def _owner_principal(call: Call, request: CreateDelegationTokenRequest) -> str:
 def _create_response(
     call: Call, owner: str, error: ErrorCode, token: DelegationToken | None
 ) -> CreateDelegationTokenResponse:
-    owner_type, owner_name = type_and_name(owner)
-    requester_type, requester_name = type_and_name(call.principal)
+    owner_type, owner_name = split_principal(owner)
+    requester_type, requester_name = split_principal(call.principal)
     has_requester = call.version >= _WITH_REQUESTER
     return CreateDelegationTokenResponse(
         error_code=error,

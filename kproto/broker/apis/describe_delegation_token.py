@@ -17,7 +17,7 @@ from ..delegation_tokens import DelegationToken
 from ..security.acls import Operation, Resource
 from .api import Api
 from .authorization import Access, Authorization, Authorized, omission
-from .token_requests import caller_error, principal_of, type_and_name
+from .token_requests import caller_error, principal_of, split_principal
 
 # The first version whose response names the requester (KIP-373).
 _WITH_REQUESTER = 3
@@ -63,10 +63,10 @@ def _token_filter(
 
 
 def _describe_token(token: DelegationToken, version: int) -> DescribedDelegationToken:
-    owner_type, owner = type_and_name(token.owner)
-    requester_type, requester = type_and_name(token.requester)
+    owner_type, owner = split_principal(token.owner)
+    requester_type, requester = split_principal(token.requester)
     has_requester = version >= _WITH_REQUESTER
-    renewers = [type_and_name(renewer) for renewer in token.renewers]
+    renewers = [split_principal(renewer) for renewer in token.renewers]
     return DescribedDelegationToken(
         principal_type=owner_type,
         principal_name=owner,

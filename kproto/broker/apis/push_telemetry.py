@@ -21,7 +21,7 @@ def handle_push_telemetry(broker: Broker, call: Call) -> Result:
         return refuse(request, ErrorCode.INVALID_REQUEST, call.version)
     attributes = client_attributes(broker, call)
     instance = broker.client_metrics.instance(request.client_instance_id, call.conn, attributes, call.now)
-    error = _fault(request, instance, broker.settings.telemetry_max_bytes, call.now)
+    error = _push_error(request, instance, broker.settings.telemetry_max_bytes, call.now)
     # As in Kafka, the push that follows a push with `terminating` fails, even if the push with `terminating`
     # was rejected.
     instance.is_terminating = request.terminating
@@ -31,9 +31,10 @@ def handle_push_telemetry(broker: Broker, call: Call) -> Result:
     return refuse(request, error, call.version)
 
 
-def _fault(
+def _push_error(
     request: PushTelemetryRequest, instance: ClientMetricsInstance, max_bytes: int, now: int
 ) -> ErrorCode:
+    """Return the error for a push, or NONE."""
     if instance.is_terminating:
         return ErrorCode.INVALID_REQUEST
     if not instance.accepts_push(now) and not request.terminating:
@@ -48,7 +49,7 @@ def _fault(
 
 
 def refuse(request: PushTelemetryRequest, error: ErrorCode, version: int) -> PushTelemetryResponse:
-    """Return a response with this error."""
+    """Return a response with this error, or with NONE."""
     return PushTelemetryResponse(throttle_time_ms=0, error_code=error)
 
 

@@ -23,15 +23,14 @@ def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
     `verb` is "Add" or "Remove". The checks are those of Kafka's KafkaRaftClient.
     """
     if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
-        requested, own = request.cluster_id, broker.cluster_id
-        text = f'The given id "{requested}" doesn\'t match the cluster id "{own}"'
-        return ErrorCode.INCONSISTENT_CLUSTER_ID, text
+        message = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{broker.cluster_id}"'
+        return ErrorCode.INCONSISTENT_CLUSTER_ID, message
     if request.voter_id < 0 or request.voter_directory_id == NO_ID:
         return ErrorCode.INVALID_REQUEST, f"{verb} voter request didn't include a valid voter"
     return None
 
 
-def voters(broker: Broker) -> str:
+def voters_text(broker: Broker) -> str:
     """Return the set of voters as text, in Kafka's format."""
     return f"[{voter_key(controller(broker), NO_ID)}]"
 

@@ -9,7 +9,7 @@ from ..call import Call, Result
 from ..security.acls import Operation
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
-from .raft_voters import voter_fault, voter_key, voters
+from .raft_voters import voter_fault, voter_key, voters_text
 
 
 def handle_remove_raft_voter(broker: Broker, call: Call) -> Result:
@@ -19,7 +19,7 @@ def handle_remove_raft_voter(broker: Broker, call: Call) -> Result:
     key = voter_key(request.voter_id, request.voter_directory_id)
     error, message = voter_fault(broker, request, "Remove") or (
         ErrorCode.VOTER_NOT_FOUND,
-        f"Cannot remove voter {key} from the set of voters {voters(broker)}",
+        f"Cannot remove voter {key} from the set of voters {voters_text(broker)}",
     )
     return RemoveRaftVoterResponse(throttle_time_ms=0, error_code=error, error_message=message)
 

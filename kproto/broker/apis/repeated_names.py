@@ -13,20 +13,22 @@ T = TypeVar("T")
 MAX_REPEATED: Final = 1 << 20
 
 
-def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callable[[T], int]) -> list[T]:
+def repeat_as_named(results: Mapping[str, T], names: Sequence[str], size_of: Callable[[T], int]) -> list[T]:
     """Return the result of each name, in the order of `names`, including repetitions.
 
-    `answers` maps a name to its result. `size` returns the approximate size of a result in bytes.
+    `results` maps a name to its result. `size_of` returns the approximate size of a result in bytes.
+
+    A name without a result is omitted.
 
     If the additional copies of repeated results exceed `MAX_REPEATED` bytes, each result is returned once.
     """
-    repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in answers}
-    if sum(count * size(answers[name]) for name, count in repetitions.items()) > MAX_REPEATED:
-        return list(answers.values())
-    return [answers[name] for name in names if name in answers]
+    repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in results}
+    if sum(count * size_of(results[name]) for name, count in repetitions.items()) > MAX_REPEATED:
+        return list(results.values())
+    return [results[name] for name in names if name in results]
 
 
-def name_in_messages(name: str, count: int) -> str:
+def truncate_name(name: str, count: int) -> str:
     """Return `name`, truncated so that `count` copies of it have at most `MAX_REPEATED` bytes.
 
     The truncation limits the size of error messages that repeat the name: a request of 100 kilobytes can list

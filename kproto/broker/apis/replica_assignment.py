@@ -21,14 +21,13 @@ def assignment_fault(
     number of node ids as the first list if `factor` is None.
     """
     nodes = broker.cluster.nodes
-    size = len(assignment[0]) if factor is None else factor
-    if any(
-        not replicas
-        or len(set(replicas)) < len(replicas)
-        or len(replicas) != size
-        or set(replicas) - set(nodes)
-        for replicas in assignment
-    ):
+    replica_count = len(assignment[0]) if factor is None else factor
+
+    def is_valid(replicas: Sequence[int]) -> bool:
+        are_unique = len(set(replicas)) == len(replicas)
+        return len(replicas) == replica_count > 0 and are_unique and set(replicas) <= set(nodes)
+
+    if not all(map(is_valid, assignment)):
         return (
             "Every partition needs the same number of replicas, each on a different node of "
             f"{', '.join(map(str, nodes))}."

@@ -26,11 +26,12 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
             return refusal
         return fail_login(broker, call, refusal)
     mechanisms = list(authenticator.mechanisms)
-    reauthenticates = authenticator.state is SaslState.COMPLETE
-    nonce, raw = call.random_id.hex, call.version == 0
-    if not authenticator.select_mechanism(request.mechanism, nonce, call.now, raw=raw):
+    is_reauthentication = authenticator.state is SaslState.COMPLETE
+    # After a handshake of version 0, the SASL messages are sent without SaslAuthenticate.
+    is_raw = call.version == 0
+    if not authenticator.select_mechanism(request.mechanism, call.random_id.hex, call.now, raw=is_raw):
         reason = f"a mechanism that is not enabled: {request.mechanism[:50]!r}"
-        if reauthenticates:
+        if is_reauthentication:
             return CloseWithoutResponse(reason)
         refusal = SaslHandshakeResponse(
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
@@ -40,7 +41,10 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
 
 
 def fail_login(broker: Broker, call: Call, refusal: Message) -> RespondThenClose:
-    """Return the error response to a request that interrupts an authentication, and close the connection."""
+    """Return the result for a request that interrupts an authentication.
+
+    After a delay, the broker sends the error response `refusal`, and closes the connection.
+    """
     delay = broker.settings.connection_failed_authentication_delay_ms
     return RespondThenClose(refusal, "a request that interrupts a login", call.now + delay)
 

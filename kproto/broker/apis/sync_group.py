@@ -16,8 +16,8 @@ _READ_GROUP = on_group(Operation.READ)
 def _authorize(access: Access, request: SyncGroupRequest) -> Authorized:
     # KafkaApis reports a missing protocol before a missing permission. So the permission is not checked here
     # if the protocol is missing: the coordinator returns the error.
-    missing = None in (request.protocol_type, request.protocol_name)
-    if access.call.version >= PROTOCOL_REQUIRED_SINCE and missing:
+    is_protocol_missing = None in (request.protocol_type, request.protocol_name)
+    if access.call.version >= PROTOCOL_REQUIRED_SINCE and is_protocol_missing:
         return access.call
     return _READ_GROUP.narrow(access, request)
 

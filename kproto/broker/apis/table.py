@@ -145,8 +145,7 @@ REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorizati
 NOT_SERVED: Final = -1
 """The highest version of an API that is not served."""
 
-
-_TELEMETRY: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key)
+_TELEMETRY_KEYS: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key)
 
 
 def served_versions(
@@ -163,13 +162,17 @@ def served_versions(
     Raises ConfigError if `highest` names an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
-    caps: dict[int, int] = {} if telemetry else dict.fromkeys(_TELEMETRY, NOT_SERVED)
+    highest_versions: dict[int, int] = {} if telemetry else dict.fromkeys(_TELEMETRY_KEYS, NOT_SERVED)
     for name, version in (highest or {}).items():
         if name not in keys:
             raise ConfigError("highest", name, f"allowed: {', '.join(sorted(keys))}")
-        declared = APIS[keys[name]].request.__versions__
-        without = "" if keys[name] == api_versions.API_VERSIONS else ", or -1 for a Kafka without this API"
-        if version not in declared and not (version == NOT_SERVED and without):
-            raise ConfigError(f"highest[{name!r}]", version, f"allowed: {declared}{without}")
-        caps[keys[name]] = version
-    return {key: api.versions(caps.get(key)) for key, api in APIS.items() if caps.get(key) != NOT_SERVED}
+        declared_versions = APIS[keys[name]].request.__versions__
+        omission = "" if keys[name] == api_versions.API_VERSIONS else ", or -1 for a Kafka without this API"
+        if version not in declared_versions and not (version == NOT_SERVED and omission):
+            raise ConfigError(f"highest[{name!r}]", version, f"allowed: {declared_versions}{omission}")
+        highest_versions[keys[name]] = version
+    return {
+        key: api.versions(highest_versions.get(key))
+        for key, api in APIS.items()
+        if highest_versions.get(key) != NOT_SERVED
+    }

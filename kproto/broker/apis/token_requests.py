@@ -28,7 +28,7 @@ def principal_of(principal_type: str, name: str) -> str:
     return f"{principal_type}:{name}"
 
 
-def type_and_name(principal: str) -> tuple[str, str]:
+def split_principal(principal: str) -> tuple[str, str]:
     """Split a principal of the form TYPE:NAME into its type and its name."""
     principal_type, _, name = principal.partition(":")
     return principal_type, name

@@ -62,19 +62,24 @@ def verify_partitions(
     Returns the error code of each partition: NONE if the producer may write to it.
 
     `producer` is the producer's id and epoch. If the transaction does not contain a partition, the partition
-    is added if `adds` is true, and otherwise gets an error.
+    is added if `adds` is true, and otherwise gets an error. `knows_abortable` says whether the client knows
+    the error TRANSACTION_ABORTABLE.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    topics: dict[str, list[int]] = {}
+    indexes_by_topic: dict[str, list[int]] = {}
     for name, index in partitions:
-        topics.setdefault(name, []).append(index)
+        indexes_by_topic.setdefault(name, []).append(index)
+    producer_id, producer_epoch = producer
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=transactional_id,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         verify_only=not adds,
-        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=indexes)
+            for name, indexes in indexes_by_topic.items()
+        ],
     )
     request = AddPartitionsToTxnRequest(transactions=[transaction])
     actions = broker.step_transaction_coordinator(RequestReceived(None, request, _BROKER_VERSION), call.now)
@@ -84,9 +89,16 @@ def verify_partitions(
     for topic in response.results_by_transaction[0].topic_results:
         for partition in topic.results_by_partition:
             error = ErrorCode(partition.partition_error_code)
-            if error is ErrorCode.PRODUCER_FENCED:
-                error = ErrorCode.INVALID_PRODUCER_EPOCH
-            elif error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
-                error = ErrorCode.INVALID_TXN_STATE
-            errors[topic.name, partition.partition_index] = error
+            errors[topic.name, partition.partition_index] = _client_error(
+                error, knows_abortable=knows_abortable
+            )
     return errors
+
+
+def _client_error(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """Return the error code to send to the client instead of an error code of the coordinator."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -56,17 +56,7 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
     known = {partition for partition in partitions if _exists(broker, partition, by_id=by_id)}
     if not known or not request.group_id:
         return handle_group_request(broker, call)
-    error = ErrorCode.NONE
-    if not broker.cluster.has_pending_offsets(request.group_id, request.producer_id, request.producer_epoch):
-        (error,) = verify_partitions(
-            broker,
-            call,
-            request.transactional_id,
-            (request.producer_id, request.producer_epoch),
-            [broker.cluster.offsets_partition_of(request.group_id)],
-            adds=call.version >= ADDS_SINCE,
-            knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
-        ).values()
+    error = _verify_group(broker, call, request)
     if error is ErrorCode.NONE:
         result = handle_group_request(broker, call)
         broker.cluster.note_pending_offsets(request.group_id, request.producer_id, request.producer_epoch)
@@ -79,6 +69,25 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
         *((partition, error) for partition in partitions if partition in known),
     ]
     return _refuse_partitions(errors)
+
+
+def _verify_group(broker: Broker, call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Verify that the transaction contains the group, unless it already has offsets of the group (X6).
+
+    Returns the error of the verification, or NONE.
+    """
+    if broker.cluster.has_pending_offsets(request.group_id, request.producer_id, request.producer_epoch):
+        return ErrorCode.NONE
+    (error,) = verify_partitions(
+        broker,
+        call,
+        request.transactional_id,
+        (request.producer_id, request.producer_epoch),
+        [broker.cluster.offsets_partition_of(request.group_id)],
+        adds=call.version >= ADDS_SINCE,
+        knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
+    ).values()
+    return error
 
 
 class _Partition(NamedTuple):
@@ -95,8 +104,9 @@ def _exists(broker: Broker, partition: _Partition, *, by_id: bool) -> bool:
 
 
 def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> ErrorCode:
-    is_missing_topic = by_id and broker.topics.name(partition.topic_id) is None
-    return missing_topic(by_id=is_missing_topic)
+    """Return the error for a missing partition: UNKNOWN_TOPIC_ID only if the topic's id is unknown."""
+    is_id_unknown = by_id and broker.topics.name(partition.topic_id) is None
+    return missing_topic(by_id=is_id_unknown)
 
 
 def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:

@@ -35,7 +35,8 @@ def handle_update_features(broker: Broker, call: Call) -> Result:
     assert isinstance(request, UpdateFeaturesRequest)
     # If a request updates the same feature twice, only the last update applies.
     updates = {update.feature: update for update in request.feature_updates}
-    fault = next((fault for update in updates.values() if (fault := _fault(broker, update))), None)
+    faults = (_update_fault(broker, update) for update in updates.values())
+    fault = next(filter(None, faults), None)
     if fault is not None:
         message = "The update failed for all features since the following feature had an error: " + fault
         return _response(updates, ErrorCode.INVALID_UPDATE_VERSION, message)
@@ -45,31 +46,32 @@ def handle_update_features(broker: Broker, call: Call) -> Result:
     return _response(updates, ErrorCode.NONE, None)
 
 
-def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
+def _update_fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
     """Return Kafka's message for an invalid update, or None (FeatureControlManager.updateFeature)."""
     level = update.max_version_level
-    highest = current = 0
+    supported_level = finalized_level = 0
     if update.feature == TRANSACTION_VERSION:
-        highest, current = supported_transaction_version(broker), finalized_transaction_version(broker)
+        supported_level = supported_transaction_version(broker)
+        finalized_level = finalized_transaction_version(broker)
     # Requests of version 0 have allow_downgrade and no upgrade type (UpdateFeaturesRequest.getFeature).
-    kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     reason = None
-    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         reason = "The controller does not support the given upgrade type."
     elif level < 0:
         reason = "A feature version cannot be less than 0."
-    elif not highest and not level:
+    elif not supported_level and not level:
         reason = f"Feature {update.feature} not found."
-    elif not highest:
+    elif not supported_level:
         reason = f"Local controller {min(broker.cluster.nodes)} does not support this feature."
-    elif level > highest:
-        reason = f"Local controller {min(broker.cluster.nodes)} only supports versions 0-{highest}"
-    elif level < current and kind == UPGRADE:
+    elif level > supported_level:
+        reason = f"Local controller {min(broker.cluster.nodes)} only supports versions 0-{supported_level}"
+    elif level < finalized_level and upgrade_type == UPGRADE:
         reason = (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
             "unsafe downgrade."
         )
-    elif level > current and kind != UPGRADE:
+    elif level > finalized_level and upgrade_type != UPGRADE:
         reason = "Can't downgrade to a newer version."
     return reason and f"Invalid update version {level} for feature {update.feature}. {reason}"
 

@@ -32,7 +32,7 @@ from .authorization import CLUSTER_FAILED, Access, Authorization, Authorized, cl
 
 # The first transaction version in which a marker's epoch must be higher than the epoch of the records
 # (KIP-1228).
-_STRICT: Final = 2
+_STRICT_EPOCH_SINCE: Final = 2
 
 _Results = dict[int, dict[str, dict[int, ErrorCode]]]
 """Producer id -> topic -> partition -> error."""
@@ -54,12 +54,12 @@ def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
         partitions = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
         for name, index in dict.fromkeys(partitions):
             topics = results.setdefault(marker.producer_id, {})
-            topics.setdefault(name, {})[index] = _write(broker, call.now, marker, name, index, changed)
+            topics.setdefault(name, {})[index] = _write_marker(broker, call.now, marker, name, index, changed)
     broker.on_partitions_changed(changed)
     return _response(results)
 
 
-def _write(
+def _write_marker(
     broker: Broker, now: int, marker: WritableTxnMarker, name: str, index: int, changed: list[Partition]
 ) -> ErrorCode:
     """Write a marker to a partition and add the partition to `changed`, or return the error."""
@@ -74,14 +74,9 @@ def _write(
     if not broker.is_leader(partition, index):
         is_replica = broker.node.id in broker.cluster.replicas_of(partition, index)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_replica else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    state = partition.producers.entry(marker.producer_id)
-    if state is not None:
-        is_ongoing = partition.transactions.start_of(marker.producer_id) is not None
-        is_strict = is_ongoing and marker.transaction_version >= _STRICT
-        if marker.producer_epoch < (state.epoch + 1 if is_strict else state.epoch):
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        if marker.coordinator_epoch < state.coordinator_epoch:
-            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    error = _epoch_error(partition, marker)
+    if error is not ErrorCode.NONE:
+        return error
     partition.write_marker(
         marker.producer_id,
         marker.producer_epoch,
@@ -91,6 +86,20 @@ def _write(
         limits=topic.limits(broker.settings),
     )
     changed.append(partition)
+    return ErrorCode.NONE
+
+
+def _epoch_error(partition: Partition, marker: WritableTxnMarker) -> ErrorCode:
+    """Return the error for a marker whose producer epoch or coordinator epoch is too low, or NONE."""
+    state = partition.producers.entry(marker.producer_id)
+    if state is None:
+        return ErrorCode.NONE
+    is_ongoing = partition.transactions.start_of(marker.producer_id) is not None
+    is_strict = is_ongoing and marker.transaction_version >= _STRICT_EPOCH_SINCE
+    if marker.producer_epoch < (state.epoch + 1 if is_strict else state.epoch):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if marker.coordinator_epoch < state.coordinator_epoch:
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     return ErrorCode.NONE
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproto.broker.apis.repeated_names import MAX_REPEATED, name_in_messages, repeat_as_named
+from kproto.broker.apis.repeated_names import MAX_REPEATED, repeat_as_named, truncate_name
 
 
 def test_each_name_is_answered_in_the_order_of_the_request() -> None:
@@ -16,7 +16,7 @@ def test_large_answers_are_not_repeated() -> None:
 
 
 def test_a_name_is_cut_if_the_messages_about_it_would_be_large() -> None:
-    assert name_in_messages("t" * 249, 4_000) == "t" * 249
-    assert name_in_messages("t" * 249, 10_000) == "t" * 104
-    assert name_in_messages("é" * 249, 10_000) == "é" * 52
-    assert name_in_messages("t", 0) == "t"
+    assert truncate_name("t" * 249, 4_000) == "t" * 249
+    assert truncate_name("t" * 249, 10_000) == "t" * 104
+    assert truncate_name("é" * 249, 10_000) == "é" * 52
+    assert truncate_name("t", 0) == "t"
