@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): get the configs of topics, brokers and groups, and the source of each value."""
+"""DescribeConfigs (key 32): get the configs of resources such as topics, with the source of each value."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
-    # The maximum number of bytes to return. The first batch is returned even if it is larger (KIP-74).
+    # The maximum number of bytes of the whole response. Its first batch is returned even if it is larger
+    # (KIP-74).
     max_bytes: Int32 = 0x7FFFFFFF
     # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
     isolation_level: Int8 = 0
-    # The fetch session id. Id 0 with epoch 0 requests a new session. Epoch -1 requests a response without a
-    # session (KIP-227).
+    # The fetch session id. Id 0 with epoch 0 requests a new session. Epoch -1 closes the session of this id,
+    # if any, and requests a response without a session (KIP-227).
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
     topics: list[FetchTopic]
@@ -83,8 +84,8 @@ class PartitionData(Struct):
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     # Set if the follower's log diverges from the leader's (KIP-595). It contains the leader's largest epoch
-    # that is not above `last_fetched_epoch`, and the end offset of that epoch. The logs differ from this
-    # offset on.
+    # that is not above `last_fetched_epoch`, and the end offset of that epoch. The follower truncates its log
+    # to this offset, or to its own end offset of that epoch if that is smaller.
     diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)
     # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)

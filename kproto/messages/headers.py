@@ -9,8 +9,9 @@ A whole frame is a header and a body.
 
 Frames in this module have no size prefix: `kproto.wire.frame` adds and removes it.
 
-A flexible version of a message has a newer header version. The response to ApiVersions always has header
-version 0, because the client reads it before it knows the broker's versions (KIP-511).
+The header of a flexible version can have tagged fields: it has header version 2 in requests, and 1 in
+responses. Other requests have header version 1, and other responses 0. The response to ApiVersions always has
+header version 0, because the client reads it before it knows the broker's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     """Decode a request from a frame without its size prefix.
 
     Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
-    release lacks. The error's `header` has every field, except the client id if the API is unknown.
+    release lacks. The `header` of an UnsupportedRequest has every field, except the client id if the API is
+    unknown.
     """
     header, request, end = decode_request_header(frame)
     version = header.request_api_version
@@ -189,8 +191,9 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
     """Decode the response to a request of `version`; return its correlation id and its body.
 
-    A response frame does not contain the API key and the version. So the caller finds the request by the
-    correlation id and the order of requests. Raises DecodeError for malformed bytes.
+    A response frame contains neither the API key nor the version, so the caller must know which request it
+    answers. A connection returns its responses in the order of the requests, and each repeats the correlation
+    id of its request. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, body_version(response, version, frame, end))

@@ -118,8 +118,9 @@ API_NAMES: dict[int, str] = {
     94: "UnregisterController",
 }
 
-# Maps a record type of `__consumer_offsets` to its name. With Key or Value appended, it is the name of a
-# message. Only the oldest brokers wrote type 0. Keys of the types 0 and 1 have the same fields.
+# Maps a record type of `__consumer_offsets` to the name of the record. This name, followed by Key or Value,
+# is the name of a message. Only the oldest brokers wrote records of type 0. Their keys have the fields of
+# type 1.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -225,8 +226,8 @@ _DATA: dict[str, str] = {
     "ProducerSnapshot": "producer_snapshot",
 }
 
-# Maps a topic to the module that declares its records. For `__consumer_offsets`, `_GROUP_MODULES` has
-# priority: it maps the start of a record's name to a module.
+# Maps a topic to the module that declares its records. In `__consumer_offsets`, a record whose name starts
+# with a key of `_GROUP_MODULES` is declared in that key's module instead.
 _RECORD_MODULES = {
     "__consumer_offsets": "group_records",
     "__transaction_state": "transaction_records",
@@ -338,7 +339,7 @@ def module_of(name: str) -> str:
 
 
 def record_module(name: str, topic: str) -> str:
-    """Return the module in which the record of this name and topic is, or would be, declared."""
+    """Return the module that declares, or has to declare, the record of this name and topic."""
     starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
     return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 

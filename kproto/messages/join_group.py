@@ -36,7 +36,7 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     generation_id: Int32 = -1
     # The group's protocol type, "consumer" for consumers (KIP-559).
     protocol_type: String | None = field("7+", default=None, ignorable=True)
-    # The selected protocol. If the response has an error, it is null from v7 on, and empty in older versions.
+    # The selected protocol. In a response with an error, the protocol is null from v7 on, and empty before.
     protocol_name: String | None = field(nullable="7+")
     leader: String
     # True if the leader must not compute an assignment, because a static leader rejoined and the old

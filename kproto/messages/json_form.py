@@ -17,8 +17,9 @@ The JSON is that of Kafka's generated ``JsonConverter`` classes:
 * A field that the version lacks is not written. A tagged field is written only if it differs from its
   default. Any other field is always written.
 
-Unlike the JSON of Kafka's classes, this JSON contains all data. It encodes the bytes of records as base64,
-and adds unknown tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` to their struct.
+Unlike the JSON of Kafka's classes, this JSON contains all data. Kafka's classes log only the size of the
+records and omit unknown tagged fields. This JSON encodes the bytes of records as base64, and adds unknown
+tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` to their struct.
 
 `to_json` and `from_json` raise the same errors as `encode`: for an integer out of range, for null in a field
 that is not nullable, and for a value of a non-ignorable field that the version lacks.

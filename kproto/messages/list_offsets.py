@@ -8,8 +8,8 @@ from ..wire.types import Int8, Int16, Int32, Int64, String
 
 class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
     replica_id: Int32
-    # The isolation level: 0 read_uncommitted, 1 read_committed. With 1 the end is the last stable offset
-    # (KIP-98).
+    # The isolation level: 0 read_uncommitted, 1 read_committed. With 1, the latest offset is the last stable
+    # offset (KIP-98).
     isolation_level: Int8 = field("2+", default=0)
     topics: list[ListOffsetsTopic]
     # How long the broker may take, in ms, if it has to read remote storage (KIP-1075).
@@ -25,9 +25,13 @@ class ListOffsetsPartition(Struct):
     partition_index: Int32
     # The leader epoch that the client knows (KIP-320).
     current_leader_epoch: Int32 = field("4+", default=-1, ignorable=True)
-    # A timestamp in ms, or -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
-    # earliest on local disk (v8, KIP-405), -5 latest in remote storage (v9, KIP-1005), -6 earliest not yet in
-    # remote storage (v11, KIP-1023).
+    # A timestamp in ms, or one of these numbers:
+    # -1: the latest offset
+    # -2: the earliest offset
+    # -3: the offset of the record with the largest timestamp (from v7 on, KIP-734)
+    # -4: the earliest offset on the local disk (from v8 on, KIP-405)
+    # -5: the latest offset in remote storage (from v9 on, KIP-1005)
+    # -6: the earliest offset that is not yet in remote storage (from v11 on, KIP-1023)
     timestamp: Int64
 
 

@@ -19,7 +19,7 @@ class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
 
 
 class MetadataRequestTopic(Struct):
-    # The topic id (KIP-516). The field exists from v10 on, but brokers use it only from v12 on.
+    # The topic id (KIP-516). The field exists from v10 on, but brokers reject a topic id before v12.
     topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     name: String | None = field(nullable="10+")
 

@@ -37,8 +37,8 @@ class FetchPartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
-    # The acknowledge types, one for each offset or one for all offsets: 0 gap, 1 accept, 2 release, 3 reject,
-    # 4 renew.
+    # The acknowledge types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew. The list has one type for each
+    # offset of the batch, or a single type that applies to all of them.
     acknowledge_types: list[Int8]
 
 

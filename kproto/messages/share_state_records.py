@@ -1,8 +1,10 @@
 """Keys and values of `__share_group_state`, in which the share coordinator keeps its state (KIP-932).
 
-In the topic, an int16 precedes each message: the record type in the key, the version in the value.
+In the topic, an int16 precedes each message. In a record's key it is the record type, and in the value the
+version of the message.
 
-The state of a share partition is its latest snapshot, with later updates of the same snapshot epoch applied.
+The state of a share partition is its latest ShareSnapshot, with the later ShareUpdates of the same snapshot
+epoch applied.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     # interrupted update left the epoch unknown (KIP-1331).
     stored_description_topology_epoch: Int32 = field(default=-1, tag=2)
     # The epoch of the topology description that was permanently rejected; -1 if there is none. The
-    # coordinator does not request it again (KIP-1331).
+    # coordinator does not request this description again (KIP-1331).
     failed_description_topology_epoch: Int32 = field(default=-1, tag=3)
 
 

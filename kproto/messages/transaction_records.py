@@ -1,6 +1,7 @@
 """Keys and values of `__transaction_state`, in which the transaction coordinator keeps its transactions.
 
-In the topic an int16 precedes each message: the record type in the key, and the version in the value.
+In the topic, an int16 precedes each message. In a record's key it is the record type, and in the value the
+version of the message.
 """
 
 from __future__ import annotations

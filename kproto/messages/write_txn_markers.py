@@ -16,8 +16,9 @@ class WritableTxnMarker(Struct):
     transaction_result: Bool
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: Int32
-    # The transaction version of the marker. From 2 on, the partition leader rejects a marker whose producer
-    # epoch is not above the current one, unless the marker is a retry (KIP-1228).
+    # The transaction version of the marker. From transaction version 2 on, the producer epoch of a marker
+    # must be above the epoch that the partition leader knows. The leader rejects any other marker, unless it
+    # is a retry (KIP-1228).
     transaction_version: Int8 = field("2+", default=0, ignorable=True)
 
 
