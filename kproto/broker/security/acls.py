@@ -143,6 +143,7 @@ class AclFilter:
         )
 
     def _matches_name(self, acl: Acl) -> bool:
+        """Return whether the pattern type and the resource name of an ACL pass the filter."""
         if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
             return False
         if self.name is None or self.name == acl.name:
@@ -160,7 +161,7 @@ class Acls:
         self._allow_everyone = allow_everyone
         self._acls: dict[Acl, None] = {}
         self.version = 0
-        """The number of changes so far."""
+        """The number of calls of `add` and `remove` so far."""
 
     def add(self, acl: Acl) -> None:
         """Add an ACL."""
@@ -181,11 +182,13 @@ class Acls:
         """Return whether `principal` on `host` may perform an operation on a resource."""
         if principal in self._super_users:
             return True
-        covering = [acl for acl in self._acls if acl.covers(resource, name)]
-        if not covering:
+        covering_acls = [acl for acl in self._acls if acl.covers(resource, name)]
+        if not covering_acls:
             return self._allow_everyone
         permissions = {
-            acl.permission for acl in covering if acl.applies_to(principal, host) and acl.decides(operation)
+            acl.permission
+            for acl in covering_acls
+            if acl.applies_to(principal, host) and acl.decides(operation)
         }
         return Permission.ALLOW in permissions and Permission.DENY not in permissions
 
@@ -193,19 +196,19 @@ class Acls:
         """Return whether `principal` may perform an operation on at least one resource of a type."""
         if principal in self._super_users:
             return True
-        deciding = [
+        deciding_acls = [
             acl
             for acl in self._acls
             if acl.resource == resource and acl.applies_to(principal, host) and acl.decides(operation)
         ]
-        denied = [acl for acl in deciding if acl.permission == Permission.DENY]
-        if any(acl.pattern == PatternType.LITERAL and acl.name == "*" for acl in denied):
+        deny_acls = [acl for acl in deciding_acls if acl.permission == Permission.DENY]
+        if any(acl.pattern == PatternType.LITERAL and acl.name == "*" for acl in deny_acls):
             return False
         if self._allow_everyone:
             return True
         return any(
-            acl.permission == Permission.ALLOW and not any(_dominates(deny, acl) for deny in denied)
-            for acl in deciding
+            acl.permission == Permission.ALLOW and not any(_dominates(deny, acl) for deny in deny_acls)
+            for acl in deciding_acls
         )
 
 

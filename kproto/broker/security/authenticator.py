@@ -111,7 +111,12 @@ class SaslAuthenticator:
         return self.reauthenticated_at is None or now - self.reauthenticated_at >= MIN_REAUTH_INTERVAL_MS
 
     def select_mechanism(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
-        """Start a login with this mechanism; return False if the mechanism is not enabled."""
+        """Start a login with this mechanism; return False if the mechanism is not enabled.
+
+        A re-authentication with a mechanism other than the session's returns True, but fails: the next
+        request closes the connection. `raw` is true if the SASL messages have no request headers. `nonce` is
+        the broker's part of the nonce of SCRAM.
+        """
         if self.state is SaslState.COMPLETE:
             self.reauthenticated_at = now
         if mechanism not in self.mechanisms:
@@ -131,7 +136,7 @@ class SaslAuthenticator:
                 nonce,
                 lambda name: self.users.decoy(mechanism, name),
                 renews=self.principal != ANONYMOUS,
-                look_up_token=lambda token_id: self._token(mechanism, token_id),
+                look_up_token=lambda token_id: self._token_credential(mechanism, token_id),
             )
         elif mechanism == "PLAIN":
             self.server = PlainServer(self.users.password)
@@ -152,12 +157,13 @@ class SaslAuthenticator:
         self.wall_clock = now + wall_clock_offset
         step = self.server.evaluate_response(message)
         if isinstance(step, Accepted):
-            return self._complete(step, now, wall_clock_offset)
+            return self._complete_login(step, now, wall_clock_offset)
         if isinstance(step, Rejected):
             self.state = SaslState.FAILED
         return step
 
-    def _token(self, mechanism: str, token_id: str) -> TokenCredential | None:
+    def _token_credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """Return the SCRAM credential of a delegation token that has not expired, or None."""
         tokens = self.delegation_tokens
         return None if tokens is None else tokens.login(mechanism, token_id, self.wall_clock)
 
@@ -165,10 +171,12 @@ class SaslAuthenticator:
         """Return the remaining time of the session in ms; 0 means no limit."""
         return 0 if self.expires_at is None else max(0, self.expires_at - now)
 
-    def _complete(self, step: Accepted, now: int, wall_clock_offset: int) -> Accepted | Rejected:
+    def _complete_login(self, step: Accepted, now: int, wall_clock_offset: int) -> Accepted | Rejected:
+        """Start the session of the principal, or reject a re-authentication of another principal."""
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.state = SaslState.FAILED
+            # As in Kafka's message, a dot separates the type and the name of a principal.
             names = f"{self.principal}: {principal}".replace("User:", "User.")
             message = f"Cannot change principals during re-authentication from {names}"
             return Rejected(message, message)

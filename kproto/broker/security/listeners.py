@@ -13,7 +13,7 @@ from ...addresses import address_text
 from ...errors import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ALLOWED: Final = (
+_ALLOWED_TEXTS: Final = (
     f"allowed: HOST:PORT, or PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}; port 0 is any free port"
 )
 
@@ -35,9 +35,9 @@ class Listener:
         if port.isdecimal() and int(port) > 65535:
             raise ConfigError("listen", text, "allowed: a port up to 65535; 0 is any free port")
         is_bracketed = host.startswith("[") and host.endswith("]")
-        ambiguous = "," in host or "@" in host or (":" in host and not is_bracketed)
-        if protocol not in PROTOCOLS or not colon or not port.isdecimal() or ambiguous:
-            raise ConfigError("listen", text, _ALLOWED)
+        is_ambiguous = "," in host or "@" in host or (":" in host and not is_bracketed)
+        if protocol not in PROTOCOLS or not colon or not port.isdecimal() or is_ambiguous:
+            raise ConfigError("listen", text, _ALLOWED_TEXTS)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
     @property
@@ -61,8 +61,8 @@ def allowed_addresses(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
     # On Linux, negative error numbers come from getaddrinfo: the host name cannot be resolved.
-    unknown_host = error.errno is not None and error.errno < 0
-    if error.errno == errno.EADDRNOTAVAIL or unknown_host:
+    is_unknown_host = error.errno is not None and error.errno < 0
+    if error.errno == errno.EADDRNOTAVAIL or is_unknown_host:
         return (
             "allowed: an address of the broker's own host, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all "
             "of them"

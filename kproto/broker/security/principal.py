@@ -20,18 +20,18 @@ _SHORT_NAMES: Final = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-_SPECIAL: Final = r'([,+"\\<>;])|^([# ])|( )$'
-_ESCAPED: Final = r"\\\g<0>"
+_SPECIAL_CHARACTER: Final = r'([,+"\\<>;])|^([# ])|( )$'
+_ESCAPED_CHARACTER: Final = r"\\\g<0>"
 
 
 def principal(certificate: Mapping[str, Any] | None) -> str:
-    """Return the principal of a certificate: "User:" and the subject in the format of RFC 2253."""
+    """Return "User:" and the certificate's subject as in RFC 2253; without a subject, ANONYMOUS."""
     subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
     if not subject:
         return ANONYMOUS
     attributes = [
-        f"{_SHORT_NAMES.get(name, name)}={re.sub(_SPECIAL, _ESCAPED, value)}"
-        for part in reversed(subject)
-        for name, value in part
+        f"{_SHORT_NAMES.get(name, name)}={re.sub(_SPECIAL_CHARACTER, _ESCAPED_CHARACTER, value)}"
+        for relative_name in reversed(subject)
+        for name, value in relative_name
     ]
     return "User:" + ",".join(attributes)

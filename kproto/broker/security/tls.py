@@ -28,9 +28,14 @@ from typing import Any, Final
 _READ_SIZE: Final = 1 << 18
 # The fatal alert "unexpected message" for a client that does not use TLS. Java sends this alert, but OpenSSL
 # does not.
-_ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
+_UNEXPECTED_MESSAGE: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+_NOT_TLS_REASONS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+)
 
 
 # The ciphers for TLS 1.2, from Mozilla's "intermediate" recommendation: all use ephemeral keys and
@@ -81,7 +86,7 @@ class ServerTls:
         return self._ssl.getpeercert()
 
     def feed(self, data: bytes) -> bytes:
-        """Decrypt received bytes and return the plaintext. Raises TlsError."""
+        """Continue the handshake, or decrypt received bytes and return the plaintext. Raises TlsError."""
         self._in.write(data)
         pieces: list[bytes] = []
         try:
@@ -92,13 +97,14 @@ class ServerTls:
                 pieces.append(piece)
             self.is_closed_by_client = True
         except ssl.SSLWantReadError:
+            # OpenSSL needs more bytes, for the handshake or for the next record.
             pass
         except ssl.SSLZeroReturnError:
             self.is_closed_by_client = True
         except ssl.SSLError as error:
-            if error.reason in _NO_TLS and not self._out.pending:
-                self._out.write(_ALERT)
-            raise TlsError(_reason(error)) from None
+            if error.reason in _NOT_TLS_REASONS and not self._out.pending:
+                self._out.write(_UNEXPECTED_MESSAGE)
+            raise TlsError(_log_message(error)) from None
         return b"".join(pieces)
 
     def outgoing(self) -> bytes:
@@ -112,7 +118,7 @@ class ServerTls:
             while remaining:
                 remaining = remaining[self._ssl.write(remaining) :]
         except ssl.SSLError as error:
-            raise TlsError(_reason(error)) from None
+            raise TlsError(_log_message(error)) from None
         return self._out.read()
 
     def close(self) -> bytes:
@@ -123,9 +129,10 @@ class ServerTls:
         return self._out.read()
 
 
-def _reason(error: ssl.SSLError) -> str:
+def _log_message(error: ssl.SSLError) -> str:
+    """Return the message of the `TlsError` for an error of `ssl`."""
     reason = error.reason or ""
-    if reason in _NO_TLS:
+    if reason in _NOT_TLS_REASONS:
         return "the client does not use TLS, but this listener does"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the client's certificate is refused: {error.verify_message}"

@@ -58,7 +58,7 @@ class Users:
         """Add a user, or replace the user's password and SCRAM credentials."""
         self._passwords[name] = password
         for mechanism, credentials in self._credentials.items():
-            credentials[name] = self._derive(mechanism, name, password)
+            credentials[name] = self._derive_credential(mechanism, name, password)
 
     def remove(self, name: str) -> None:
         """Remove a user; connections of the user that are already authenticated stay open."""
@@ -77,9 +77,8 @@ class Users:
     def decoy(self, mechanism: str, name: str) -> Credential:
         """Return the decoy for an unknown name: a credential that no password matches."""
         salt = self._salt(mechanism, name)
-        key = hmac.digest(self._secret, b"decoy" + salt, "sha512")[
-            : hashlib.new(HASHES[mechanism]).digest_size
-        ]
+        key_size = hashlib.new(HASHES[mechanism]).digest_size
+        key = hmac.digest(self._secret, b"decoy" + salt, "sha512")[:key_size]
         return Credential(salt, LEAST_ITERATIONS, key, key)
 
     def alter(self, mechanism: str, name: str, new: Credential | None) -> None:
@@ -96,7 +95,7 @@ class Users:
     def _salt(self, mechanism: str, name: str) -> bytes:
         return hmac.digest(self._secret, f"{mechanism}\0{name}".encode(), "sha256")[:20]
 
-    def _derive(self, mechanism: str, name: str, password: str) -> Credential:
+    def _derive_credential(self, mechanism: str, name: str, password: str) -> Credential:
         salt = self._salt(mechanism, name)
         salted_password = salted(mechanism, password, salt, LEAST_ITERATIONS)
         return credential(mechanism, salted_password, salt, LEAST_ITERATIONS)
