@@ -19,11 +19,11 @@ from .record import begins_records
 from .windows import SLACK
 
 # The largest arena, in bytes, that is put back into the pool.
-_KEPT = 64 << 20
+_MAX_POOLED_SIZE = 64 << 20
 # The largest number of arenas in the pool.
-_SHELF_SIZE = 2
+_MAX_POOLED_ARENAS = 2
 
-_shelf: list[NDArray[np.uint8]] = []
+_pool: list[NDArray[np.uint8]] = []
 
 
 class Arena:
@@ -36,47 +36,55 @@ class Arena:
 
     def __init__(self) -> None:
         try:
-            self.bytes = _shelf.pop()
+            self.bytes = _pool.pop()
         except IndexError:
             self.bytes = np.empty(1 << 20, np.uint8)
         self.used = 0
         self._view = _view(self.bytes)
 
-    def _reserve(self, more: int) -> None:
-        """Make room for `more` bytes after the used bytes; grow the arena if necessary."""
-        size = self.used + more + SLACK
-        if size <= len(self.bytes):
+    def _reserve(self, size: int) -> None:
+        """Make room for `size` bytes after the used bytes; grow the arena if necessary."""
+        required_size = self.used + size + SLACK
+        if required_size <= len(self.bytes):
             return
-        larger = np.empty(max(size, 2 * self.used), np.uint8)
+        larger = np.empty(max(required_size, 2 * self.used), np.uint8)
         larger[: self.used] = self.bytes[: self.used]
         self.bytes = larger
         self._view = _view(larger)
 
     def release(self) -> None:
-        if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
-            _shelf.append(self.bytes)
+        """Put the memory back into the pool, unless it is too large or the pool is full."""
+        if len(self.bytes) <= _MAX_POOLED_SIZE and len(_pool) < _MAX_POOLED_ARENAS:
+            _pool.append(self.bytes)
 
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of all batches; set AT and STOP in `table` to positions in the arena."""
-        self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
-        opened = [memoryview(source) for source in sources]
+        """Decompress the records of all batches; set AT and STOP in `table` to positions in the arena.
+
+        `max_decompressed` limits the bytes of one batch, and `most` those of all batches. Raises RecordError
+        if a batch cannot be decompressed, and IllegalState for more than `most` bytes.
+        """
+        # The estimate is that records take four times their compressed size.
+        estimated_sizes = (table[STOP] - table[AT]) << (table[CODEC] != 0) * 2
+        self._reserve(int(estimated_sizes.sum()))
+        views = [memoryview(source) for source in sources]
         batches: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()
-        at: list[int] = []
-        stop: list[int] = []
+        starts: list[int] = []
+        stops: list[int] = []
         for part, start, end, codec in batches:
-            at.append(self.used)
+            starts.append(self.used)
             try:
-                self._add(codec, opened[part][start:end], max_decompressed, most)
+                self._append_records(codec, views[part][start:end], max_decompressed, most)
             except CodecError as error:
                 detail = f"{CODECS[codec]}: {error}"
                 raise RecordError("RecordBatch", 2, "records", start, detail) from None
-            stop.append(self.used)
+            stops.append(self.used)
             if self.used > most:
                 raise too_many_bytes(most)
-        table[AT] = at
-        table[STOP] = stop
+        table[AT] = starts
+        table[STOP] = stops
 
-    def _add(self, codec: int, body: memoryview, max_decompressed: int | None, most: int) -> None:
+    def _append_records(self, codec: int, body: memoryview, max_decompressed: int | None, most: int) -> None:
+        """Decompress the records of one batch after the used bytes; grow the arena until they fit."""
         start, size = self.used, len(body)
         if codec == 0 or size == 0:
             self._reserve(size)
@@ -86,14 +94,14 @@ class Arena:
         if len(self.bytes) - start < 8 * size:
             self._reserve(min(size_hint(codec, body), max(most - start, 0) + 1))
         while True:
-            out = self._view[start:-SLACK]
-            written = decompress_into(codec, body, out, max_decompressed, begins_records)
+            free = self._view[start:-SLACK]
+            written = decompress_into(codec, body, free, max_decompressed, begins_records)
             if written is not None:
                 self.used += written
                 return
-            if len(out) > most - start:
+            if len(free) > most - start:
                 raise too_many_bytes(most)
-            self._reserve(min(max(4 * len(out), 64 << 10), most - start + 1))
+            self._reserve(min(max(4 * len(free), 64 << 10), most - start + 1))
 
 
 def too_many_bytes(most: int) -> IllegalState:

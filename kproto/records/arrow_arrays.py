@@ -25,7 +25,7 @@ _MAX_BYTES: Final = (1 << 31) - 1
 
 # The maximum size in bytes of a value that Arrow stores inside its view. The view of a larger value refers to
 # a buffer.
-_INLINE = 12
+_MAX_INLINE_SIZE = 12
 
 
 def gather(
@@ -39,19 +39,19 @@ def gather(
     The bytes are copied once, by `pc.take`.
     """
     size = len(wanted)
-    nulls = 0 if null is None else int(np.count_nonzero(null))
-    if nulls == size:
+    null_count = 0 if null is None else int(np.count_nonzero(null))
+    if null_count == size:
         return pa.nulls(size, pa.binary())
-    every = pa.Array.from_buffers(
+    all_values = pa.Array.from_buffers(
         pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
     )
     indices = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(wanted)])
-    chosen = pc.take(every, indices, boundscheck=False)
-    if nulls == 0 or null is None:
-        return chosen
-    _, offsets, content = chosen.buffers()
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)
+    selected = pc.take(all_values, indices, boundscheck=False)
+    if null_count == 0 or null is None:
+        return selected
+    _, offsets, content = selected.buffers()
+    validity_buffer = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), size, [validity_buffer, offsets, content], null_count)
 
 
 def views(
@@ -69,11 +69,13 @@ def views(
     view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start
-    short = np.flatnonzero(view[:, 0] <= _INLINE)
+    short = np.flatnonzero(view[:, 0] <= _MAX_INLINE_SIZE)
     if len(short):
-        view.view(np.uint8)[short, 4:] = data[start[short, None] + np.arange(_INLINE)]
-    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary_view(), size, [valid, pa.py_buffer(view), pa.py_buffer(data)])
+        view.view(np.uint8)[short, 4:] = data[start[short, None] + np.arange(_MAX_INLINE_SIZE)]
+    validity_buffer = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary_view(), size, [validity_buffer, pa.py_buffer(view), pa.py_buffer(data)]
+    )
 
 
 def from_numpy(values: NDArray[Any], null: Bools | None = None) -> Any:
@@ -83,9 +85,9 @@ def from_numpy(values: NDArray[Any], null: Bools | None = None) -> Any:
     """
     values = np.ascontiguousarray(values)
     data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
-    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data)])
+    validity_buffer = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    arrow_type = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(arrow_type, len(values), [validity_buffer, pa.py_buffer(data)])
 
 
 def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
@@ -99,28 +101,30 @@ def validity(array: Any) -> NDArray[np.bool_]:
     if bits is None:
         return np.full(len(array), array.null_count == 0)
     count = array.offset + len(array)
-    return np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=count)[array.offset :].view(
-        np.bool_
-    )
+    unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=count)
+    return unpacked[array.offset :].view(np.bool_)
 
 
 def from_bytes(values: Sequence[bytes | None]) -> Any:
     """Return a BinaryArray of these values; a ChunkedArray if they exceed 2 GiB."""
-    return _from_bytes(values, pa.binary())
+    return _binary_array(values, pa.binary())
 
 
 def from_texts(values: Sequence[str | None]) -> Any:
     """Return a StringArray of these values; a ChunkedArray if they exceed 2 GiB."""
-    return _from_bytes([None if value is None else value.encode() for value in values], pa.string())
+    return _binary_array([None if value is None else value.encode() for value in values], pa.string())
 
 
-def _from_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
+def _binary_array(values: Sequence[bytes | None], arrow_type: Any) -> Any:
+    """Return an array of the type, which is binary or string; a ChunkedArray if the values exceed 2 GiB."""
     ends = [0, *accumulate(0 if value is None else len(value) for value in values)]
     if ends[-1] > _MAX_BYTES:
-        return pa.array(values, kind)
-    valid = None
+        return pa.array(values, arrow_type)
+    validity_buffer = None
     if None in values:
         bits = np.packbits([value is not None for value in values], bitorder="little")
-        valid = pa.py_buffer(bits)
+        validity_buffer = pa.py_buffer(bits)
     content = pa.py_buffer(b"".join(value for value in values if value))
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.array(ends, np.int32)), content])
+    return pa.Array.from_buffers(
+        arrow_type, len(values), [validity_buffer, pa.py_buffer(np.array(ends, np.int32)), content]
+    )

@@ -204,7 +204,7 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
         raise RecordError(
             "RecordBatch", 2, "size", at + 8, f"a batch of {stop - at} bytes is smaller than its header"
         )
-    batch = Batch(data, at, _records)
+    batch = Batch(data, at, _decode_records)
     (
         batch.base_offset,
         _,
@@ -241,8 +241,14 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
     return batch
 
 
-def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
-    data, at, stop, before = batch.buffer, batch.start + HEADER_SIZE, batch.end, 0
+def _decode_records(batch: Batch, max_decompressed: int | None) -> list[Record]:
+    """Decompress and parse all records of a batch of magic 2.
+
+    Raises RecordError if the record count in the header does not match the bytes.
+    """
+    data, at, stop = batch.buffer, batch.start + HEADER_SIZE, batch.end
+    # The position of `data` in the `records` field, for errors; 0 for decompressed bytes.
+    data_position = 0
     if batch.codec:
         if at == stop and batch.count == 0:
             return []
@@ -252,13 +258,17 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
             raise RecordError("RecordBatch", 2, "records", at, f"{batch.compression}: {error}") from None
         at, stop = 0, len(data)
     elif not isinstance(data, bytes):
-        data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
+        data, data_position, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
     check_count(batch, stop - at)
-    records, at = parse_records_at(batch, data, at, batch.count, before, stop)
+    records, at = parse_records_at(batch, data, at, batch.count, data_position, stop)
     if at != stop:
-        more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
-        detail = f"{batch.count} records {more if at > stop else less}"
-        raise RecordError("RecordBatch", 2, "count", before + min(at, stop), place_in_batch(detail, batch))
+        if at > stop:
+            mismatch = f"take {at - stop} bytes more than there are"
+        else:
+            mismatch = f"leave {stop - at} bytes behind them"
+        detail = f"{batch.count} records {mismatch}"
+        error_position = data_position + min(at, stop)
+        raise RecordError("RecordBatch", 2, "count", error_position, place_in_batch(detail, batch))
     return records
 
 
@@ -289,5 +299,6 @@ def parse_records_at(
 
 
 def place_in_batch(detail: str, batch: Batch) -> str:
+    """Return the detail of an error, with a note if its position is in the decompressed records."""
     detail = detail or "the bytes end too early"
     return f"{detail} (in the decompressed records)" if batch.codec else detail

@@ -47,8 +47,8 @@ Table = NDArray[np.int64]
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
-# If all parts together have at least this number of bytes, numpy reads the batch headers faster than Python.
-_MANY_BATCHES = 64 << 10
+# If all parts together have more than this number of bytes, numpy reads the batch headers faster than Python.
+_NUMPY_MIN_SIZE = 64 << 10
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -67,7 +67,7 @@ _HEADER = np.dtype(
     ]
 )
 
-_SIZE = struct.Struct(">i").unpack_from
+_unpack_size = struct.Struct(">i").unpack_from
 
 
 @dataclass(slots=True)
@@ -97,30 +97,31 @@ def build_table(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
     """Build the table of the batches of all parts, or return None if a part contains a message set."""
-    plain = [index for index, part in enumerate(parts) if not part.aborted]
-    headers = None
-    if sum(len(parts[index].data) for index in plain) > _MANY_BATCHES:
-        headers = _headers(parts, plain, check_crc, control)
-    listed = [_NO_BATCHES if headers is None else headers]
+    parts_without_aborts = [index for index, part in enumerate(parts) if not part.aborted]
+    numpy_table = None
+    if sum(len(parts[index].data) for index in parts_without_aborts) > _NUMPY_MIN_SIZE:
+        numpy_table = _build_with_numpy(parts, parts_without_aborts, check_crc, control)
+    tables = [_NO_BATCHES if numpy_table is None else numpy_table]
     for index, part in enumerate(parts):
-        if headers is None or part.aborted:
-            if (batch_rows := _list(part, index, check_crc, control, max_decompressed)) is None:
+        if numpy_table is None or part.aborted:
+            part_table = _build_by_batch(part, index, check_crc, control, max_decompressed)
+            if part_table is None:
                 return None
-            listed.append(batch_rows)
-    table = listed[0]
-    if len(listed) > 1:
-        table = np.concatenate(listed, 1)
+            tables.append(part_table)
+    table = tables[0]
+    if len(tables) > 1:
+        table = np.concatenate(tables, 1)
         table = table[:, np.argsort(table[PART], kind="stable")]
     if any(part.from_offset is not None for part in parts):
-        each = [ALL if part.from_offset is None else part.from_offset for part in parts]
-        least = np.array(each, np.int64)[table[PART]]
-        table[LEAST] = np.where(table[BASE_OFFSET] < least, least, ALL)
-        if (behind := table[LAST_OFFSET] < least).any():
-            table = table[:, ~behind]
+        from_offsets = [ALL if part.from_offset is None else part.from_offset for part in parts]
+        least_offsets = np.array(from_offsets, np.int64)[table[PART]]
+        table[LEAST] = np.where(table[BASE_OFFSET] < least_offsets, least_offsets, ALL)
+        if (is_below := table[LAST_OFFSET] < least_offsets).any():
+            table = table[:, ~is_below]
     return table
 
 
-def _list(
+def _build_by_batch(
     part: FetchedPart, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
     """Build the table of a part, batch by batch, or return None if the part has a message set."""
@@ -128,12 +129,12 @@ def _list(
         # A message set is detected before the loop, because `wanted_batches` would decompress its first
         # wrapper.
         return None
-    listed: list[tuple[int, ...]] = []
+    columns: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]
         if batch.magic < 2:
             return None
-        listed.append(
+        columns.append(
             (
                 batch.start + HEADER_SIZE,
                 batch.end,
@@ -149,65 +150,69 @@ def _list(
                 ALL,
             )
         )
-    return np.array(listed, np.int64).reshape(-1, WIDTH).T
+    return np.array(columns, np.int64).reshape(-1, WIDTH).T
 
 
-def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """Build the table of many batches with NumPy.
+def _build_with_numpy(
+    parts: Sequence[FetchedPart], part_indexes: list[int], check_crc: bool, control: bool
+) -> Table | None:
+    """Build the table of the batches of some parts with numpy.
 
-    Returns None if a batch is malformed or not of magic 2.
+    Returns None if a batch is malformed or not of magic 2, or if there are no complete batches.
     """
-    places: list[int] = []
-    heads: list[memoryview] = []
-    crcs: list[int] = []
-    owners: list[int] = []
-    for index in chosen:
+    starts: list[int] = []
+    header_views: list[memoryview] = []
+    computed_crcs: list[int] = []
+    part_of_batch: list[int] = []
+    for index in part_indexes:
         data = parts[index].data
         at, end = 0, len(data)
         view = memoryview(data)
         while end - at >= HEADER_SIZE:
-            (size,) = _SIZE(data, at + 8)
+            (size,) = _unpack_size(data, at + 8)
             if size < HEADER_SIZE - 12:
                 return None
             stop = at + 12 + size
             if stop > end:
                 if data[at + 16] > 2:
                     return None
+                # The last batch is truncated. `reader.batches` ignores it, too.
                 break
-            places.append(at)
-            heads.append(view[at : at + HEADER_SIZE])
-            owners.append(index)
+            starts.append(at)
+            header_views.append(view[at : at + HEADER_SIZE])
+            part_of_batch.append(index)
             if check_crc:
-                crcs.append(crc32c(view[at + 21 : stop]))
+                computed_crcs.append(crc32c(view[at + 21 : stop]))
             at = stop
         else:
+            # The part ends with less than a header. `reader.batches` checks whether the size is malformed.
             if end - at >= 12:
                 return None
-    if not places:
+    if not starts:
         return None
-    at_all = np.array(places, np.int64)
-    head = np.frombuffer(b"".join(heads), _HEADER)
-    attributes = head["attributes"].astype(np.int64)
-    table = np.empty((WIDTH, len(places)), np.int64)
-    table[AT] = at_all + HEADER_SIZE
-    table[STOP] = at_all + 12 + head["size"]
-    table[COUNT] = head["count"]
-    table[BASE_OFFSET] = head["base_offset"]
-    table[LAST_OFFSET] = table[BASE_OFFSET] + head["last_offset_delta"]
-    table[BASE_TIMESTAMP] = head["base_timestamp"]
-    table[MAX_TIMESTAMP] = head["max_timestamp"]
+    batch_starts = np.array(starts, np.int64)
+    headers = np.frombuffer(b"".join(header_views), _HEADER)
+    attributes = headers["attributes"].astype(np.int64)
+    table = np.empty((WIDTH, len(starts)), np.int64)
+    table[AT] = batch_starts + HEADER_SIZE
+    table[STOP] = batch_starts + 12 + headers["size"]
+    table[COUNT] = headers["count"]
+    table[BASE_OFFSET] = headers["base_offset"]
+    table[LAST_OFFSET] = table[BASE_OFFSET] + headers["last_offset_delta"]
+    table[BASE_TIMESTAMP] = headers["base_timestamp"]
+    table[MAX_TIMESTAMP] = headers["max_timestamp"]
     table[CODEC] = attributes & 7
     table[KIND] = table[APPENDED] = attributes >> 3 & 1
-    table[PART] = owners
+    table[PART] = part_of_batch
     table[LEAST] = ALL
-    regular = (
-        (head["magic"] == 2)
-        & (head["last_offset_delta"] >= 0)
+    is_valid = (
+        (headers["magic"] == 2)
+        & (headers["last_offset_delta"] >= 0)
         & (table[LAST_OFFSET] >= table[BASE_OFFSET])
-        & (head["count"] >= 0)
+        & (headers["count"] >= 0)
         & (table[CODEC] < len(CODECS))
     )
-    if not regular.all() or (check_crc and (head["crc"] != np.array(crcs, np.uint32)).any()):
+    if not is_valid.all() or (check_crc and (headers["crc"] != np.array(computed_crcs, np.uint32)).any()):
         return None
     is_control = attributes & 0x20 != 0
     return table[:, ~is_control] if is_control.any() and not control else table

@@ -41,16 +41,18 @@ from .record import (
     small_varints,
 )
 
+# The header fields before and with the CRC, which the CRC does not cover, and those that the CRC covers.
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
-_NUMBERED = struct.Struct(">qhi")
-_NUMBERS_AT = 43
-_HEADER_ROOM = bytes(HEADER_SIZE)
+# The header fields producerId, producerEpoch and baseSequence, and their position in the header.
+_PRODUCER_FIELDS = struct.Struct(">qhi")
+_PRODUCER_FIELDS_AT = 43
+_EMPTY_HEADER = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
 # The `max_bytes` of a builder without a limit: it is larger than any batch.
-_ANY = 1 << 62
+_NO_LIMIT = 1 << 62
 # Maps each header field that callers set to its size in bits.
-_NUMBERS = {
+_FIELD_BITS = {
     "baseOffset": 64,
     "partitionLeaderEpoch": 32,
     "lastOffsetDelta": 32,
@@ -60,6 +62,7 @@ _NUMBERS = {
     "producerEpoch": 16,
     "baseSequence": 32,
 }
+# What `append` raises for a record that its tables do not cover.
 _UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 
@@ -107,20 +110,22 @@ def encode_batch(
             base_timestamp = first.timestamp if first else -1
         if max_timestamp is None:
             max_timestamp = max((record.timestamp for record in records), default=-1)
-        before: int | None = None
+        previous_delta: int | None = None
         for record in records:
             delta = record.offset - base_offset
             if not -_INT32_MAX <= delta <= _INT32_MAX:
                 detail = f"{record.offset} is too far from the first offset: at most {_INT32_MAX}"
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
-            if before is not None and delta <= before:
-                detail = f"{record.offset} comes after {base_offset + before}; offsets must be ascending"
+            if previous_delta is not None and delta <= previous_delta:
+                detail = (
+                    f"{record.offset} comes after {base_offset + previous_delta}; offsets must be ascending"
+                )
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
-            before = delta
+            previous_delta = delta
             parts += record_parts(
                 delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
             )
-        whole = _join(parts)
+        encoded_records = _join(parts)
     except EncodeError:
         raise
     except UNWRITABLE:
@@ -133,7 +138,7 @@ def encode_batch(
     attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
     attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
     return add_header(
-        lay_out([whole], level, attributes)[0],
+        lay_out([encoded_records], level, attributes)[0],
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
         leader_epoch=partition_leader_epoch,
@@ -206,12 +211,12 @@ class BatchBuilder:
         "_codec",
         "_count",
         "_deltas",
-        "_largest",
+        "_largest_record",
         "_level",
         "_max_timestamp",
-        "_most",
         "_parts",
         "_size",
+        "_size_limit",
         "_varints",
         "max_bytes",
     )
@@ -223,14 +228,14 @@ class BatchBuilder:
         self._level = level
         self._varints, self._deltas = small_varints()
         self.max_bytes = max_bytes
-        self._most = _ANY if max_bytes is None else max_bytes
+        self._size_limit = _NO_LIMIT if max_bytes is None else max_bytes
         self.clear()
 
     def clear(self) -> None:
         """Remove all records."""
         self._parts: list[bytes] = []
         self._size = HEADER_SIZE
-        self._count = self._largest = 0
+        self._count = self._largest_record = 0
         self._base_timestamp = -1
         self._max_timestamp = -1
 
@@ -267,16 +272,16 @@ class BatchBuilder:
                 raise IndexError
             offset = varints[count]
             if headers:
-                known = [deltas[delta], offset]
-                known += (NULL,) if key is None else (varints[length_of(key)], key)
-                known += (NULL,) if value is None else (varints[length_of(value)], value)
-                known.append(varints[len(headers)])
+                fields = [deltas[delta], offset]
+                fields += (NULL,) if key is None else (varints[length_of(key)], key)
+                fields += (NULL,) if value is None else (varints[length_of(value)], value)
+                fields.append(varints[len(headers)])
                 for name, content in headers:
                     if content is None:
-                        known += (HEADER_NAMES[name], NULL)
+                        fields += (HEADER_NAMES[name], NULL)
                     else:
-                        known += (HEADER_NAMES[name], varints[length_of(content)], content)
-                body = _join(known)
+                        fields += (HEADER_NAMES[name], varints[length_of(content)], content)
+                body = _join(fields)
             elif value is None:
                 if key is None:
                     body = _join((deltas[delta], offset, NULL, NULL, ZERO_BYTE))
@@ -285,8 +290,8 @@ class BatchBuilder:
             elif key is None:
                 body = _join((deltas[delta], offset, NULL, varints[length_of(value)], value, ZERO_BYTE))
             else:
-                first, second = varints[length_of(key)], varints[length_of(value)]
-                body = _join((deltas[delta], offset, first, key, second, value, ZERO_BYTE))
+                key_length, value_length = varints[length_of(key)], varints[length_of(value)]
+                body = _join((deltas[delta], offset, key_length, key, value_length, value, ZERO_BYTE))
             size = len(body)
             length = varints[size]
             size += len(length)
@@ -294,29 +299,29 @@ class BatchBuilder:
         # A value is not of type bytes, a number is not in the tables of varints, or a header key is not
         # cached.
         except _UNCOMMON:
-            pieces = self._pieces(timestamp, key, value, headers)
+            pieces = self._encode_uncommon(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         record_size = size
         size += self._size
-        if size > self._most and count:
-            raise BatchFull(size, self._most, count)
+        if size > self._size_limit and count:
+            raise BatchFull(size, self._size_limit, count)
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
-        if record_size > self._largest:
-            self._largest = record_size
+        if record_size > self._largest_record:
+            self._largest_record = record_size
         self._size = size
         self._count = count + 1
         parts = self._parts
         parts += pieces
 
-    def _pieces(
+    def _encode_uncommon(
         self,
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[bytes]:
-        """Encode a record that `append` cannot encode with its tables of varints."""
+        """Encode a record that the tables of `append` do not cover. Raises EncodeError for a wrong value."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
             # A large value is a separate piece, so that it is not copied.
@@ -353,7 +358,7 @@ class BatchBuilder:
             self._codec,
             self._base_timestamp,
             self._max_timestamp,
-            self._largest,
+            self._largest_record,
             records_size,
         )
 
@@ -374,9 +379,9 @@ def assign_offsets(
 
     Raises `EncodeError` for numbers that do not fit.
     """
-    _check("baseOffset", base_offset)
-    _check("partitionLeaderEpoch", leader_epoch)
-    _check("maxTimestamp", 0 if log_append_time is None else log_append_time)
+    _check_header_field("baseOffset", base_offset)
+    _check_header_field("partitionLeaderEpoch", leader_epoch)
+    _check_header_field("maxTimestamp", 0 if log_append_time is None else log_append_time)
     view = memoryview(data)
     pieces: list[bytearray | memoryview] = []
     at = 0
@@ -401,7 +406,7 @@ def assign_offsets(
             header[CRC_AT:CRC_FROM] = crc.to_bytes(4, "big")
         pieces += (header, body)
         base_offset += batch.count
-        _check("baseOffset", base_offset)
+        _check_header_field("baseOffset", base_offset)
         at = batch.end
     if at != len(data):
         raise RecordError(
@@ -426,13 +431,14 @@ def renumber(
     if len(data) < HEADER_SIZE or data[16] != 2:
         raise RecordError("RecordBatch", 2, "size", 0, "the data is not exactly one batch of magic 2")
     try:
-        numbers = _NUMBERED.pack(producer_id, producer_epoch, base_sequence)
+        numbers = _PRODUCER_FIELDS.pack(producer_id, producer_epoch, base_sequence)
     except struct.error:
-        _check("producerId", producer_id)
-        _check("producerEpoch", producer_epoch)
-        _check("baseSequence", base_sequence)
+        _check_header_field("producerId", producer_id)
+        _check_header_field("producerEpoch", producer_epoch)
+        _check_header_field("baseSequence", base_sequence)
         raise
-    head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
+    head = bytearray(data[CRC_FROM:_PRODUCER_FIELDS_AT])
+    body = memoryview(data)[_PRODUCER_FIELDS_AT + _PRODUCER_FIELDS.size :]
     if is_transactional:
         # The transactional bit is in the low byte of the attributes.
         head[1] |= TRANSACTIONAL
@@ -443,9 +449,9 @@ def renumber(
     return batch.getvalue()
 
 
-def _check(name: str, value: object) -> None:
+def _check_header_field(name: str, value: object) -> None:
     """Raise `EncodeError` for a value that does not fit into a header field."""
-    bits = _NUMBERS[name]
+    bits = _FIELD_BITS[name]
     if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
         detail = f"{value!r:.60} is not a value of int{bits}"
         raise EncodeError("RecordBatch", 2, name, detail) from None
@@ -462,11 +468,11 @@ def lay_out(
     # snappy and lz4 reject empty input.
     size = None
     if attributes & CODEC_BITS:
-        whole = records[0] if len(records) == 1 else _join(records)
-        size = len(whole)
-        records = [compress(attributes & CODEC_BITS, whole, level)]
+        uncompressed = records[0] if len(records) == 1 else _join(records)
+        size = len(uncompressed)
+        records = [compress(attributes & CODEC_BITS, uncompressed, level)]
     # BytesIO writes the header into the joined bytes without a copy, because nothing else refers to them.
-    batch = BytesIO(_join((_HEADER_ROOM, *records)))
+    batch = BytesIO(_join((_EMPTY_HEADER, *records)))
     return batch, batch.getbuffer().nbytes - HEADER_SIZE if size is None else size
 
 
@@ -505,7 +511,7 @@ def add_header(
     except struct.error:
         numbers: list[object] = [base_offset, leader_epoch, last_delta, base_timestamp, max_timestamp]
         numbers += [producer_id, producer_epoch, base_sequence]
-        for name, value in zip(_NUMBERS, numbers, strict=True):
-            _check(name, value)
+        for name, value in zip(_FIELD_BITS, numbers, strict=True):
+            _check_header_field(name, value)
         raise EncodeError("RecordBatch", 2, "size", "the batch is 2 GiB or larger") from None
     return batch.getvalue()

@@ -74,7 +74,7 @@ class Package:
         """Lower the thresholds, so that numpy decodes even the few rows of the tests."""
         for module, name, value in (
             (self.columns, "_FEW", 1),
-            (self.parts, "_MANY_BATCHES", 0),
+            (self.parts, "_NUMPY_MIN_SIZE", 0),
             (self.columns, "_LARGE", 1),
             (self.vectors, "_LANES", 3),
             (self.vectors, "_WORTH_GUESSES", 0),

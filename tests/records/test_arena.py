@@ -16,7 +16,7 @@ COUNT = 200
 @pytest.mark.parametrize("size", [900 << 10, 5 << 20])
 def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected(size: int) -> None:
     """Zeros compress very well, so the arena reserves too little memory for them at first."""
-    arenas._shelf.clear()
+    arenas._pool.clear()
     values = [bytes(size // COUNT), b"v" * 1500, bytes(size // COUNT), b"w" * 1500]
     data = b"".join(
         encode_batch(
@@ -29,23 +29,23 @@ def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected
 
 
 def test_a_pool_keeps_two_arenas_of_at_most_64_mib() -> None:
-    arenas._shelf.clear()
+    arenas._pool.clear()
     taken = [arenas.Arena() for _ in range(3)]
     for arena in taken:
         arena.release()
-    assert len(arenas._shelf) == 2
-    arenas._shelf.clear()
+    assert len(arenas._pool) == 2
+    arenas._pool.clear()
     large = arenas.Arena()
     large._reserve(64 << 20)
     large.release()
-    assert arenas._shelf == []
+    assert arenas._pool == []
 
 
 def test_a_grown_arena_keeps_its_bytes() -> None:
-    arenas._shelf.clear()
+    arenas._pool.clear()
     arena = arenas.Arena()
-    arena._add(0, memoryview(b"before"), None, 1 << 40)
+    arena._append_records(0, memoryview(b"before"), None, 1 << 40)
     arena._reserve(2 << 20)
-    arena._add(0, memoryview(b" behind"), None, 1 << 40)
+    arena._append_records(0, memoryview(b" behind"), None, 1 << 40)
     assert bytes(arena.bytes[: arena.used]) == b"before behind"
     assert len(arena.bytes) >= (2 << 20) + 6

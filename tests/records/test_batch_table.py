@@ -9,7 +9,7 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from kproto.records import Record, encode_batch
-from kproto.records.batch_table import FetchedPart, _headers, _list
+from kproto.records.batch_table import FetchedPart, _build_by_batch, _build_with_numpy
 from tests.records.raw_batches import NOW
 
 
@@ -32,8 +32,8 @@ def part() -> FetchedPart:
 def test_headers_that_numpy_reads_make_the_same_table_as_batches_that_are_read_one_by_one(
     check_crc: bool, control: bool
 ) -> None:
-    one_by_one = _list(part(), 0, check_crc, control, None)
-    together = _headers([part()], [0], check_crc, control)
+    one_by_one = _build_by_batch(part(), 0, check_crc, control, None)
+    together = _build_with_numpy([part()], [0], check_crc, control)
     assert one_by_one is not None
     assert together is not None
     assert np.array_equal(one_by_one, together)
@@ -43,13 +43,13 @@ def test_headers_that_numpy_reads_make_the_same_table_as_batches_that_are_read_o
 def test_numpy_reads_no_batch_with_a_wrong_checksum() -> None:
     data = bytearray(bytes(part().data))
     data[70] ^= 1
-    assert _headers([FetchedPart(bytes(data))], [0], True, False) is None
-    assert _headers([FetchedPart(bytes(data))], [0], False, False) is not None
+    assert _build_with_numpy([FetchedPart(bytes(data))], [0], True, False) is None
+    assert _build_with_numpy([FetchedPart(bytes(data))], [0], False, False) is not None
 
 
 def headers_of(*batches_of: bytes) -> bool:
     """Return whether the headers of these batches are regular enough to be read by NumPy."""
-    return _headers([FetchedPart(b"".join(batches_of))], [0], False, True) is not None
+    return _build_with_numpy([FetchedPart(b"".join(batches_of))], [0], False, True) is not None
 
 
 def changed(place: int, number: int, size: int) -> bytes:

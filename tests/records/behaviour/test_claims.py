@@ -94,7 +94,10 @@ MUTANTS = {
         "arrow_arrays", "if len(short):", "if False:", claims.columns_are_the_rows
     ),
     "lent columns: the longest short ones lie in the data": Mutant(
-        "arrow_arrays", "view[:, 0] <= _INLINE", "view[:, 0] < _INLINE", claims.columns_are_the_rows
+        "arrow_arrays",
+        "view[:, 0] <= _MAX_INLINE_SIZE",
+        "view[:, 0] < _MAX_INLINE_SIZE",
+        claims.columns_are_the_rows,
     ),
     "lent columns: all rows are wanted": Mutant(
         "columns",
