@@ -22,18 +22,18 @@ class JavaRelease:
     subscription_version: int
     # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
-    # Whether a membership is lost only if generation and member id are both missing (2.6). In 4.3 one missing
-    # value suffices (KAFKA-13419).
+    # Whether a membership is lost only if generation and member id are both missing, as in 2.6. In 4.3 one
+    # missing value suffices (KAFKA-13419).
     lost_needs_both: bool
-    # Whether the member id is reset, together with the generation, after ILLEGAL_GENERATION and after a
-    # retriable JoinGroup error (2.6).
+    # Whether the member id is reset together with the generation, as in 2.6: after ILLEGAL_GENERATION and
+    # after a retriable JoinGroup error.
     forgets_member_id: bool
     # Whether a failed JoinGroup is retried after retry.backoff.ms. Java 2.6 retries immediately.
     backs_off: bool
     # Whether JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 throws this error
-    # from poll.
+    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect
+    # this error, and throws a KafkaException from poll.
     retries_join_rebalance: bool
     # Whether the consumer closes its fetch sessions when it is closed.
     closes_sessions: bool
@@ -96,8 +96,8 @@ EXCEPTIONS: dict[int, str] = {
 
 
 CALLBACK = "User rebalance callback throws an error"
-# Names of subclasses of KafkaException. Poll throws these exceptions unchanged, and wraps all others in a
-# KafkaException.
+# The names of KafkaException and its subclasses. If a callback throws one of them in onJoinComplete, poll
+# throws it unchanged. Poll wraps any other exception of the callback in a KafkaException.
 _KAFKA_EXCEPTIONS = {
     *EXCEPTIONS.values(),
     "KafkaException",

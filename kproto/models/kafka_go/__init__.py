@@ -36,7 +36,8 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 * Only the third of three consecutive errors of the group is returned to the application. Even that error is
   returned only if the application is in a call at that time.
 
-* A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
+* If a topic does not exist when the leader assigns the partitions, no member gets a partition of any topic
+  until the next rebalance.
 
 kafka-go has no rebalance callbacks, only log lines. RunCallback("assigned") stands for the line "subscribed
 to topics and partitions", and RunCallback("revoked") for "stopped commit for group". The model does not wait

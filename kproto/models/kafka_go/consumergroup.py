@@ -11,7 +11,7 @@
   has started, the member leaves the group if it has a member id. It joins again after JoinGroupBackoff.
 
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
-  backoff after an error it sends no LeaveGroup.
+  backoff after an error, the member has no member id, so Close sends no LeaveGroup.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def on_join_group_response(
 ) -> None:
     """Handle a JoinGroup response.
 
-    After a successful join a leader requests the metadata of all members' topics. A follower sends SyncGroup.
+    After a successful join, a leader requests the metadata of all members' topics, with which it assigns the
+    partitions before SyncGroup. A follower sends SyncGroup immediately.
     """
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
@@ -158,7 +159,7 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    Only the fields of version 0 are read. If bytes follow them, the result is "%!w(<nil>)", as in
+    Only the fields of version 0 are read. If bytes follow them, the text of the error is "%!w(<nil>)", as in
     makeMemberProtocolMetadata: Go formats a nil error in this way.
     """
     view = memoryview(metadata)[2:]

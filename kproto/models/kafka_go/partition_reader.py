@@ -12,7 +12,8 @@
 * In a cancelled reader, Go's select decides at random whether each record of the last response is queued. All
   records after the first that is not queued are dropped.
 
-* Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
+* A reader handles the Fetch errors REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER and
+  OFFSET_OUT_OF_RANGE itself. Any other error code is returned to the application, and the Fetch is retried.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     """Stop the reader at the end of its generation.
 
-    A reader with a request in flight ends only when the response arrives. During the lookup of the leader, it
-    ends immediately.
+    A reader without a request in flight ends immediately, and so does a reader that is looking up the leader.
+    Any other reader ends when the response to its request arrives.
     """
     reader.cancelled = True
     if reader.open is None or reader.state is W.LOOKING_UP:

@@ -18,8 +18,9 @@ _assignment_done.
 * An EAGER event is answered by assign or unassign, and a COOPERATIVE event by incremental calls. A call that
   does not fit the protocol of the event fails with _STATE.
 
-* After a revoke the partitions are stopped and their stored offsets are committed. Then the member rejoins or
-  leaves.
+* After a revoke the partitions are stopped and their stored offsets are committed. A COOPERATIVE member then
+  adds the new partitions of its assignment, if any. Finally the member rejoins, or leaves if it has no
+  subscription.
 """
 
 from __future__ import annotations
