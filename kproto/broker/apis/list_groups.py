@@ -15,12 +15,13 @@ from .group_coordinator import send_to_coordinator
 def handle_list_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator.
 
-    The response lists only the groups that this node coordinates.
+    The response lists only the groups that this node coordinates. While the node loads one of them, the
+    response is COORDINATOR_LOAD_IN_PROGRESS.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if cluster.needs_routing:
-        loading = [group_id for group_id, until in cluster.loading.items() if until > call.now]
-        if any(cluster.group_coordinator_of(group_id) == node_id for group_id in loading):
+        loading_ids = [group_id for group_id, loaded_at in cluster.loading.items() if loaded_at > call.now]
+        if any(cluster.group_coordinator_of(group_id) == node_id for group_id in loading_ids):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
 
         def keep_own_groups(response: ListGroupsResponse) -> None:

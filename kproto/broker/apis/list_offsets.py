@@ -38,7 +38,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 # Special timestamp -> the version of ListOffsets that introduced it.
-_SINCE: Final = {
+_SPECIAL_SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,
@@ -47,11 +47,13 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 # Brokers that serve at least this version of ListOffsets reject a special timestamp if the version of the
-# request is below the one in `_SINCE`. Older brokers do not check the version, and treat an unknown negative
-# timestamp as a time before 1970. Observed with Kafka 2.1 to 4.4.
+# request is below the one in `_SPECIAL_SINCE`. Older brokers do not check the version, and treat an unknown
+# negative timestamp as a time before 1970. Observed with Kafka 2.1 to 4.4.
 _CHECKED_SINCE: Final = 9
 # The first version with leader epochs (KIP-320). In earlier versions, the field leader_epoch must not be set.
 _LEADER_EPOCH_SINCE: Final = 4
+
+_NOT_FOUND: Final = TimestampOffset(offset=-1, timestamp=-1, leader_epoch=-1)
 
 
 def handle_list_offsets(broker: Broker, call: Call) -> Result:
@@ -63,42 +65,15 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
     assert isinstance(request, ListOffsetsRequest)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    times = Counter(
+    counts = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
-    committed = request.isolation_level == READ_COMMITTED
-    highest = broker.apis[API.key].max_version
+    read_committed = request.isolation_level == READ_COMMITTED
 
-    def look_up(name: str, requested: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        index, timestamp = requested.partition_index, requested.timestamp
-        if times[name, index] > 1:
-            return _refuse_partition(index, ErrorCode.INVALID_REQUEST)
-        is_special = timestamp < 0 and highest >= _SINCE.get(timestamp, _CHECKED_SINCE)
-        since = _SINCE.get(timestamp, call.version + 1)
-        if is_special and highest >= _CHECKED_SINCE and call.version < since:
-            return _refuse_partition(index, ErrorCode.UNSUPPORTED_VERSION)
-        partition = find_partition(broker.topics, name, index)
-        if partition is None:
-            return _refuse_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not broker.is_leader(partition, index):
-            return _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        error = leader_epoch_error(partition.log, requested.current_leader_epoch)
-        if error is not ErrorCode.NONE:
-            return _refuse_partition(index, error)
-        end = partition.stable_offset if committed else partition.log.end_offset
-        try:
-            search = _search_special if is_special else _search
-            record = search(partition, timestamp, end) or TimestampOffset(-1, -1, -1)
-        except MissingExtra:
-            return _refuse_partition(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        except RecordError:
-            return _refuse_partition(index, ErrorCode.CORRUPT_MESSAGE)
-        response = ListOffsetsPartitionResponse(
-            partition_index=index, error_code=0, timestamp=record.timestamp, offset=record.offset
-        )
-        if call.version >= _LEADER_EPOCH_SINCE:
-            response.leader_epoch = record.leader_epoch
-        return response
+    def look_up_once(name: str, requested: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if counts[name, requested.partition_index] > 1:
+            return _refuse_partition(requested.partition_index, ErrorCode.INVALID_REQUEST)
+        return _look_up(broker, call, name, requested, read_committed=read_committed)
 
     topics: dict[str, dict[int, ListOffsetsPartition]] = {}
     for topic in request.topics:
@@ -107,11 +82,46 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=name, partitions=[look_up(name, partition) for partition in partitions.values()]
+                name=name, partitions=[look_up_once(name, partition) for partition in partitions.values()]
             )
             for name, partitions in topics.items()
         ]
     )
+
+
+def _look_up(
+    broker: Broker, call: Call, name: str, requested: ListOffsetsPartition, *, read_committed: bool
+) -> ListOffsetsPartitionResponse:
+    """Return the offset for the requested timestamp in one partition, or an error."""
+    index, timestamp = requested.partition_index, requested.timestamp
+    max_version = broker.apis[API.key].max_version
+    # A negative timestamp that no version introduced is special, too, on a broker that checks the version.
+    is_special = timestamp < 0 and max_version >= _SPECIAL_SINCE.get(timestamp, _CHECKED_SINCE)
+    is_known = timestamp in _SPECIAL_SINCE and call.version >= _SPECIAL_SINCE[timestamp]
+    if is_special and max_version >= _CHECKED_SINCE and not is_known:
+        return _refuse_partition(index, ErrorCode.UNSUPPORTED_VERSION)
+    partition = find_partition(broker.topics, name, index)
+    if partition is None:
+        return _refuse_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not broker.is_leader(partition, index):
+        return _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error = leader_epoch_error(partition.log, requested.current_leader_epoch)
+    if error is not ErrorCode.NONE:
+        return _refuse_partition(index, error)
+    readable_end = partition.stable_offset if read_committed else partition.log.end_offset
+    search = _find_special_offset if is_special else _find_by_timestamp
+    try:
+        found = search(partition, timestamp, readable_end) or _NOT_FOUND
+    except MissingExtra:
+        return _refuse_partition(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    except RecordError:
+        return _refuse_partition(index, ErrorCode.CORRUPT_MESSAGE)
+    response = ListOffsetsPartitionResponse(
+        partition_index=index, error_code=0, timestamp=found.timestamp, offset=found.offset
+    )
+    if call.version >= _LEADER_EPOCH_SINCE:
+        response.leader_epoch = found.leader_epoch
+    return response
 
 
 def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListOffsetsResponse:
@@ -119,22 +129,26 @@ def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListO
     return ListOffsetsResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 
-def _search(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
-    return _before(end, partition.log.first_at(timestamp))
+def _find_by_timestamp(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
+    """Return the first record before `end` with this timestamp or a later one, or None."""
+    return _if_before(end, partition.log.first_at(timestamp))
 
 
-def _search_special(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
+def _find_special_offset(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
+    """Return the offset that a special timestamp stands for, or None. `end` is the end of the partition."""
     log = partition.log
     if timestamp == LATEST:
-        return TimestampOffset(end, -1, log.leader_epoch)
+        return TimestampOffset(offset=end, timestamp=-1, leader_epoch=log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return TimestampOffset(log.start_offset, -1, log.epoch_at(log.start_offset))
+        start_epoch = log.epoch_at(log.start_offset)
+        return TimestampOffset(offset=log.start_offset, timestamp=-1, leader_epoch=start_epoch)
     if timestamp == MAX_TIMESTAMP:
-        return _before(end, log.latest_timestamp())
+        return _if_before(end, log.latest_timestamp())
     return None  # The remaining special timestamps refer to remote storage, which this broker does not have.
 
 
-def _before(end: int, record: TimestampOffset | None) -> TimestampOffset | None:
+def _if_before(end: int, record: TimestampOffset | None) -> TimestampOffset | None:
+    """Return `record`, or None if its offset is not before `end`."""
     return None if record is None or record.offset >= end else record
 
 

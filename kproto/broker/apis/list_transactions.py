@@ -31,6 +31,8 @@ def handle_list_transactions(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListTransactionsRequest) -> Authorized:
+    """Authorize every caller; omit the transactional ids without DESCRIBE permission."""
+
     def remove_denied(response: ListTransactionsResponse) -> None:
         response.transaction_states = [
             state

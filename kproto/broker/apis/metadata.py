@@ -47,15 +47,19 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_REQUESTED
+    topic_operations = cluster_operations = OPERATIONS_NOT_REQUESTED
+    if request.include_topic_authorized_operations:
+        topic_operations = TOPIC_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        cluster_operations = CLUSTER_OPERATIONS
     if _uses_ids_too_early(request, call.version):
         return call.refuse(ErrorCode.INVALID_REQUEST)
     if _requests_all_topics(request, call.version):
-        topics = [_describe_topic(broker, topic, operations) for topic in broker.topics]
+        topics = [_describe_topic(broker, topic, topic_operations) for topic in broker.topics]
     else:
-        create = request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable
+        may_create = request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable
         topics = [
-            _find_topic(broker, call, requested, operations, create)
+            _describe_requested_topic(broker, call, requested, topic_operations, may_create=may_create)
             for requested in _without_duplicates(request.topics or ())
         ]
     nodes = broker.cluster.nodes.values()
@@ -68,9 +72,7 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
         cluster_id=broker.cluster_id,
         controller_id=min(node.id for node in nodes),
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else OPERATIONS_NOT_REQUESTED,
+        cluster_authorized_operations=cluster_operations,
     )
 
 
@@ -94,10 +96,13 @@ def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[Metadata
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())
 
 
-def _find_topic(
-    broker: Broker, call: Call, requested: MetadataRequestTopic, operations: int, create: bool
+def _describe_requested_topic(
+    broker: Broker, call: Call, requested: MetadataRequestTopic, operations: int, *, may_create: bool
 ) -> MetadataResponseTopic:
-    """Describe a topic that is requested by id or by name; with `create`, create a missing topic."""
+    """Describe a topic that is requested by id or by name.
+
+    With `may_create`, a topic is created if it is requested by name, does not exist, and its name is valid.
+    """
     if requested.topic_id != NO_ID:
         topic = broker.topics.with_id(requested.topic_id)
         if topic is not None:
@@ -107,9 +112,9 @@ def _find_topic(
         )
     name = requested.name or ""
     topic = broker.topics.named(name)
-    count = broker.settings.num_partitions
-    if topic is None and create and broker.topics.refusal(name, count) is None:
-        topic = broker.create_topic(name, count, call.random_id)
+    partition_count = broker.settings.num_partitions
+    if topic is None and may_create and broker.topics.refusal(name, partition_count) is None:
+        topic = broker.create_topic(name, partition_count, call.random_id)
         broker.cluster.assign_leaders(topic)
     if topic is not None:
         return _describe_topic(broker, topic, operations)
@@ -166,7 +171,11 @@ def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 def _authorize(access: Access, request: MetadataRequest) -> Authorized:
-    """Require DESCRIBE on each topic, and CREATE for auto-creation."""
+    """Require DESCRIBE on each topic, and CREATE for auto-creation.
+
+    Denied topics have an error in the response. A request for all topics omits them instead. The bit fields
+    of authorized operations are restricted to the caller's permissions.
+    """
     if _uses_ids_too_early(request, access.call.version):
         return access.call
     all_topics = _requests_all_topics(request, access.call.version)
@@ -174,12 +183,12 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
     if request.allow_auto_topic_creation and not access.allows_cluster(Operation.CREATE):
         for topic in list(permitted):
             name = topic.name or ""
-            missing = topic.topic_id == NO_ID and access.broker.topics.named(name) is None
-            if missing and not access.allows_topic(Operation.CREATE, name):
+            is_missing = topic.topic_id == NO_ID and access.broker.topics.named(name) is None
+            if is_missing and not access.allows_topic(Operation.CREATE, name):
                 permitted.remove(topic)
                 denied.append(topic)
 
-    def restrict(response: MetadataResponse) -> None:
+    def restrict_response(response: MetadataResponse) -> None:
         if all_topics:
             response.topics = [
                 topic
@@ -190,13 +199,15 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
         # topics.
         elif not permitted:
             response.topics = []
-        unique = {(topic.name, topic.topic_id): topic for topic in denied}
-        response.topics.extend(map(_refuse_topic, unique.values()))
+        unique_denied = {(topic.name, topic.topic_id): topic for topic in denied}
+        response.topics.extend(map(_refuse_topic, unique_denied.values()))
         for described in response.topics:
             restrict_topic_operations(access, described)
         restrict_cluster_operations(access, response)
 
-    return access.narrow(restrict) if all_topics else access.narrow(restrict, topics=permitted)
+    if all_topics:
+        return access.narrow(restrict_response)
+    return access.narrow(restrict_response, topics=permitted)
 
 
 API = Api(

@@ -56,6 +56,7 @@ def _refuse_group(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
 
 
 def _refuse_topic(topic: OffsetFetchRequestTopic) -> OffsetFetchResponseTopic:
+    """Return the error for a denied topic in a response up to v7."""
     return OffsetFetchResponseTopic(
         name=topic.name,
         partitions=[
@@ -68,6 +69,7 @@ def _refuse_topic(topic: OffsetFetchRequestTopic) -> OffsetFetchResponseTopic:
 
 
 def _refuse_group_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    """Return the error for a denied topic in a response from v8 on."""
     return OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -81,10 +83,12 @@ def _refuse_group_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseT
 
 
 def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
+    """Require DESCRIBE on each group and topic; if every group is denied, reject the request."""
     if access.call.version < GROUPS_SINCE:
-        return _authorize_group(access, request)
+        return _authorize_single_group(access, request)
     permitted_groups: list[Any] = []
     denied_groups: dict[str, OffsetFetchResponseGroup] = {}
+    # Group id -> the denied topics, for each group whose topics the request lists.
     denied_topics: dict[str, list[OffsetFetchRequestTopics]] = {}
     for group in request.groups:
         if not access.allows_group(Operation.DESCRIBE, group.group_id):
@@ -98,9 +102,9 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
     def add_refusals(response: OffsetFetchResponse) -> None:
         for group in response.groups:
             denied = denied_topics.get(group.group_id)
-            # The request is for all topics of the group. Denied topics are removed from the response: an
-            # error would reveal their names.
             if denied is None:
+                # The request is for all topics of the group. Denied topics are removed from the response: an
+                # error would reveal their names.
                 group.topics, _ = access.split_topics(Operation.DESCRIBE, group.topics)
             elif not group.error_code:
                 group.topics.extend(map(_refuse_group_topic, denied))
@@ -111,7 +115,7 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
     return access.narrow(add_refusals, groups=permitted_groups)
 
 
-def _authorize_group(access: Access, request: OffsetFetchRequest) -> Authorized:
+def _authorize_single_group(access: Access, request: OffsetFetchRequest) -> Authorized:
     """Authorize a request of version 7 or lower, which names one group."""
     if not access.allows_group(Operation.DESCRIBE, request.group_id):
         return access.call.refuse(GROUP_FAILED)

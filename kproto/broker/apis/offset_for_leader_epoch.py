@@ -35,14 +35,15 @@ def handle_offset_for_leader_epoch(broker: Broker, call: Call) -> Result:
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_look_up(broker, topic.topic, partition) for partition in topic.partitions],
+                partitions=[_epoch_end(broker, topic.topic, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ],
     )
 
 
-def _look_up(broker: Broker, topic_name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+def _epoch_end(broker: Broker, topic_name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    """Return the end offset of the requested epoch in one partition, or an error."""
     index = requested.partition
     partition = find_partition(broker.topics, topic_name, index)
     if partition is None:

@@ -76,22 +76,26 @@ BY_ID_SINCE: Final = 13
 
 # Byte positions of fields in the header of a batch of magic 2. These fields are read before the batch is
 # parsed.
-_MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
-_TRANSACTIONAL: Final = 0x10
+_MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_ID_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
+# The flag in the low byte of the attributes, which is at `_ATTRIBUTES_AT`.
+_TRANSACTIONAL_FLAG: Final = 0x10
 # Kafka's Records.LOG_OVERHEAD: the total size of the first two fields of a batch, the base offset and the
 # batch size.
 _SIZE_END: Final = 12
 # Kafka's LegacyRecord.RECORD_OVERHEAD_V0: the smallest valid value of the batch size.
-_SMALLEST_BATCH: Final = 14
+_MIN_BATCH_SIZE: Final = 14
 _MAGIC: Final = 2
 
 # Errors of the transaction coordinator that a producer cannot handle. They are replaced by
 # NOT_ENOUGH_REPLICAS, after which producers retry.
-_RETRIABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+_REPLACED_ERRORS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 def handle_produce(broker: Broker, call: Call) -> Result:
-    """Append the batches of the request; each partition succeeds or fails independently."""
+    """Append the batches of the request; each partition succeeds or fails independently.
+
+    With acks=0, the result is None if all partitions succeed, and otherwise closes the connection.
+    """
     request = call.request
     assert isinstance(request, ProduceRequest)
     parts = [part for data in request.topic_data for part in data.partition_data]
@@ -112,15 +116,15 @@ def handle_produce(broker: Broker, call: Call) -> Result:
         for part in data.partition_data:
             partition = topic.partition(part.index) if topic else None
             if topic is None:
-                results.append(_refuse_partition(part.index, missing_topic(by_id=by_id), None))
+                results.append(_refuse_partition(part.index, missing_topic(by_id=by_id)))
             elif partition is None:
-                results.append(_refuse_partition(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+                results.append(_refuse_partition(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             elif not broker.is_leader(partition, part.index):
                 results.append(_refuse_with_leader(broker, partition, part.index, call.version))
             elif error := transaction_errors.get((topic.name, part.index)):
                 results.append(_refuse_partition(part.index, error, _transaction_message(error)))
             elif request.acks not in (-1, 0, 1):
-                results.append(_refuse_partition(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
+                results.append(_refuse_partition(part.index, ErrorCode.INVALID_REQUIRED_ACKS))
             else:
                 results.append(_append(broker, topic, partition, part, call.version))
                 changed.append(partition)
@@ -128,24 +132,16 @@ def handle_produce(broker: Broker, call: Call) -> Result:
             TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=results)
         )
     broker.on_partitions_changed(changed)
-    if request.acks != 0:
-        leaders = [
-            result.current_leader.leader_id
-            for response in responses
-            for result in response.partition_responses
-        ]
-        endpoints = [
-            NodeEndpoint(node_id=node.id, host=host, port=port, rack=node.rack)
-            for node, host, port in broker.cluster.endpoints(leaders, call.listener)
-        ]
-        return ProduceResponse(responses=responses, node_endpoints=endpoints)
-    errors = [
-        result.error_code
-        for response in responses
-        for result in response.partition_responses
-        if result.error_code
+    all_results = [result for response in responses for result in response.partition_responses]
+    if request.acks == 0:
+        errors = [result.error_code for result in all_results if result.error_code]
+        return _close_without_acks(ErrorCode(errors[0])) if errors else None
+    leaders = [result.current_leader.leader_id for result in all_results]
+    endpoints = [
+        NodeEndpoint(node_id=node.id, host=host, port=port, rack=node.rack)
+        for node, host, port in broker.cluster.endpoints(leaders, call.listener)
     ]
-    return _close_without_acks(ErrorCode(errors[0])) if errors else None
+    return ProduceResponse(responses=responses, node_endpoints=endpoints)
 
 
 def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
@@ -170,7 +166,7 @@ def _transactional_producer(records: bytes | None) -> tuple[int, int] | None:
     """Return the producer id and epoch of a transactional batch; None for any other batch."""
     if records is None or not _is_transactional(records):
         return None
-    producer_id = int.from_bytes(records[_PRODUCER_AT:_EPOCH_AT], "big", signed=True)
+    producer_id = int.from_bytes(records[_PRODUCER_ID_AT:_EPOCH_AT], "big", signed=True)
     epoch = int.from_bytes(records[_EPOCH_AT:_SEQUENCE_AT], "big", signed=True)
     return None if producer_id < 0 else (producer_id, epoch)
 
@@ -183,7 +179,7 @@ def _is_transactional(records: bytes | None) -> bool:
     """Return whether the transactional flag is set in the header of a batch."""
     if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != _MAGIC:
         return False
-    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL_FLAG)
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
@@ -203,14 +199,14 @@ def _is_unreadable(records: bytes) -> bool:
     if len(records) < _SIZE_END:
         return False
     size = int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
-    return size < _SMALLEST_BATCH or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _MAGIC)
+    return size < _MIN_BATCH_SIZE or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _MAGIC)
 
 
 def _refuse_with_leader(
     broker: Broker, partition: Partition, index: int, version: int
 ) -> PartitionProduceResponse:
     """Return NOT_LEADER_OR_FOLLOWER for a partition, with its leader and leader epoch (KIP-951)."""
-    response = _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    response = _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     leader = broker.cluster.leader(partition, index)
     if version >= LEADER_SINCE and leader >= 0:
         epoch = partition.log.leader_epoch
@@ -219,16 +215,22 @@ def _refuse_with_leader(
 
 
 def _without_truncated_batch(records: bytes) -> bytes:
-    """Return `records` without a truncated second batch, because Kafka ignores such a batch."""
+    """Return `records` without a truncated second batch, because Kafka ignores such a batch.
+
+    A second batch that is complete or unreadable stays, so that the validation rejects the records.
+    """
     if len(records) < _MAGIC_AT + 1:
         return records
-    end = _SIZE_END + int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
-    following = len(records) - end
-    if end <= 0 or following <= 0:
+    first_end = _SIZE_END + int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
+    remaining_size = len(records) - first_end
+    if first_end <= 0 or remaining_size <= 0:
         return records
-    size = int.from_bytes(records[end + _SIZE_END - 4 : end + _SIZE_END], "big", signed=True)
-    complete = following >= _SIZE_END and (_is_unreadable(records[end:]) or following >= _SIZE_END + size)
-    return records if complete else records[:end]
+    size_end = first_end + _SIZE_END
+    second_size = int.from_bytes(records[size_end - 4 : size_end], "big", signed=True)
+    stays = remaining_size >= _SIZE_END and (
+        _is_unreadable(records[first_end:]) or remaining_size >= _SIZE_END + second_size
+    )
+    return records if stays else records[:first_end]
 
 
 def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
@@ -238,9 +240,7 @@ def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[
-                    _refuse_partition(part.index, error, None) for part in data.partition_data
-                ],
+                partition_responses=[_refuse_partition(part.index, error) for part in data.partition_data],
             )
             for data in _without_duplicates(request.topic_data)
         ]
@@ -249,7 +249,7 @@ def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
 
 def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseWithoutResponse:
     """Return a response with the error for every partition, or close the connection if acks=0."""
-    return _close_without_acks(error) if request.acks == 0 else refuse(request, error, 0)
+    return _close_without_acks(error) if request.acks == 0 else refuse(request, error, version=0)
 
 
 def _transaction_errors(
@@ -263,11 +263,12 @@ def _transaction_errors(
     """Verify transactional batches with the transaction coordinator (X6).
 
     The result maps each partition in which the transaction has no batch yet to its error code, or to NONE.
+    Each of these partitions remembers the attempt to write its first batch.
 
     Returns None if the batches have several producer ids or epochs.
     """
-    to_verify: dict[tuple[str, int], tuple[int, int]] = {}
-    new_partitions: list[tuple[Partition, int]] = []
+    # (Topic, partition index) -> the partition, and the base sequence of the batch.
+    to_verify: dict[tuple[str, int], tuple[Partition, int]] = {}
     producers: set[tuple[int, int]] = set()
     for data in topics:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
@@ -280,30 +281,31 @@ def _transaction_errors(
             # Only the first batch of a transaction in a partition is verified. After that batch, the
             # partition knows that the transaction is ongoing (`is_writing`).
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
-                to_verify[topic.name, part.index] = producer
-                new_partitions.append((partition, _base_sequence(part.records or b"")))
+                to_verify[topic.name, part.index] = partition, _base_sequence(part.records or b"")
     if len(producers) > 1:
         return None
-    adds = call.version >= ADDS_SINCE
-    for partition, sequence in new_partitions:
-        producer_id, epoch = next(iter(producers))
-        partition.producers.start_verification(
-            producer_id, epoch, sequence, broker.wall_clock, starts_at_zero=adds
-        )
     if not to_verify:
         return {}
+    (producer,) = producers
+    producer_id, epoch = producer
+    adds = call.version >= ADDS_SINCE
+    for partition, base_sequence in to_verify.values():
+        partition.producers.start_verification(
+            producer_id, epoch, base_sequence, broker.wall_clock, starts_at_zero=adds
+        )
     errors = verify_partitions(
         broker,
         call,
         request.transactional_id or "",
-        next(iter(to_verify.values())),
+        producer,
         to_verify,
         adds=adds,
         knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
     )
-    retriable = (*_RETRIABLE, *([] if adds else [ErrorCode.CONCURRENT_TRANSACTIONS]))
+    # Clients that add the partition by writing to it retry after CONCURRENT_TRANSACTIONS themselves.
+    replaced_errors = _REPLACED_ERRORS if adds else (*_REPLACED_ERRORS, ErrorCode.CONCURRENT_TRANSACTIONS)
     return {
-        partition: ErrorCode.NOT_ENOUGH_REPLICAS if error in retriable else error
+        partition: ErrorCode.NOT_ENOUGH_REPLICAS if error in replaced_errors else error
         for partition, error in errors.items()
     }
 
@@ -320,32 +322,37 @@ def _transaction_message(error: ErrorCode) -> str | None:
 def _append(
     broker: Broker, topic: Topic, partition: Partition, data: PartitionProduceData, version: int
 ) -> PartitionProduceResponse:
-    """Validate the batch of one partition and append it."""
+    """Validate the batch of one partition and append it, or return an error.
+
+    A duplicate of a stored batch is not appended: the result is that of the stored batch.
+    """
     log, settings, now = partition.log, broker.settings, broker.wall_clock
     records = _without_truncated_batch(data.records or b"")
     append_time = now if topic.config("message.timestamp.type", settings) == "LogAppendTime" else None
-    start = log.start_offset
+    log_start = log.start_offset
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
         message = f"batches must have magic 2, not {records[_MAGIC_AT]}"
         return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message)
     try:
-        parsed = list(batches(records, check_crc=False))
+        parsed_batches = list(batches(records, check_crc=False))
         max_size = int(topic.config("max.message.bytes", settings))
-        if (header_fault := _header_fault(parsed, len(records), max_size, version)) is not None:
+        if (header_fault := _header_fault(parsed_batches, len(records), max_size, version)) is not None:
             return _refuse_partition(data.index, *header_fault)
-        batch = parsed[0]
-        if (invalid := _batch_fault(batch)) is not None:
-            return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, invalid, start)
-        stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
+        batch = parsed_batches[0]
+        if (batch_fault := _batch_fault(batch)) is not None:
+            return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, batch_fault, log_start)
+        records_to_store = assign_offsets(
+            records, log.end_offset, log.leader_epoch, log_append_time=append_time
+        )
         limits = timestamp_limits(topic, settings, now) if append_time is None else None
         is_compacted = "compact" in topic.config("cleanup.policy", settings)
         fault = records_fault(batch, limits, is_compacted=is_compacted)
         if fault is not None:
-            return _refuse_partition(data.index, fault.error, fault.message, start, fault.record_errors)
+            return _refuse_partition(data.index, fault.error, fault.message, log_start, fault.record_errors)
     except RecordError as error:
-        corrupt = error.field in ("crc", "size")
-        code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
-        return _refuse_partition(data.index, code, str(error), -1 if corrupt else start)
+        if error.field in ("crc", "size"):
+            return _refuse_partition(data.index, ErrorCode.CORRUPT_MESSAGE, str(error))
+        return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, str(error), log_start)
     stored = StoredBatch(
         batch.base_sequence,
         last_sequence(batch.base_sequence, batch.count),
@@ -353,7 +360,7 @@ def _append(
         batch.max_timestamp if append_time is None else append_time,
     )
     if batch.producer_id >= 0:
-        verdict = partition.producers.check(
+        check_result = partition.producers.check(
             batch.producer_id,
             batch.producer_epoch,
             batch.base_sequence,
@@ -361,31 +368,36 @@ def _append(
             starts_transaction=batch.is_transactional
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
-        if isinstance(verdict, StoredBatch):
+        if isinstance(check_result, StoredBatch):
             # For a duplicate batch, Kafka returns the timestamp of the stored batch as the append time, even
             # with CreateTime.
-            return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
-        if verdict is not ErrorCode.NONE:
-            return _refuse_partition(data.index, verdict, None, start)
+            duplicate = check_result
+            return _accept_partition(data.index, duplicate.base_offset, duplicate.max_timestamp, log_start)
+        if check_result is not ErrorCode.NONE:
+            return _refuse_partition(data.index, check_result, None, log_start)
         if not batch.is_transactional and partition.transactions.start_of(batch.producer_id) is not None:
             message = "the producer has an ongoing transaction in this partition"
-            return _refuse_partition(data.index, ErrorCode.INVALID_TXN_STATE, message, start)
+            return _refuse_partition(data.index, ErrorCode.INVALID_TXN_STATE, message, log_start)
         partition.producers.on_batch_appended(batch.producer_id, batch.producer_epoch, stored)
         if batch.is_transactional:
             partition.transactions.on_batch_appended(batch.producer_id, stored.base_offset)
-    log.append(stamped, batch.count, stored.max_timestamp, topic.limits(settings))
+    log.append(records_to_store, batch.count, stored.max_timestamp, topic.limits(settings))
     return _accept_partition(
-        data.index, stored.base_offset, -1 if append_time is None else append_time, start
+        data.index, stored.base_offset, -1 if append_time is None else append_time, log_start
     )
 
 
 def _header_fault(
-    parsed: list[Batch], size: int, max_size: int, version: int
+    parsed_batches: list[Batch], size: int, max_size: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """Return the error and message for invalid batch headers of one partition, or None."""
-    if len(parsed) != 1:
-        return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(parsed)}"
-    batch = parsed[0]
+    """Return the error and message for invalid batch headers of one partition, or None.
+
+    `size` is the size in bytes of the partition's records, and `version` the version of the request.
+    """
+    if len(parsed_batches) != 1:
+        message = f"a partition takes exactly one batch per request, not {len(parsed_batches)}"
+        return ErrorCode.INVALID_RECORD, message
+    batch = parsed_batches[0]
     if batch.magic != _MAGIC:
         return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
     if size > max_size:
@@ -425,21 +437,22 @@ def _accept_partition(
 def _refuse_partition(
     index: int,
     error: ErrorCode,
-    message: str | None,
+    message: str | None = None,
     log_start: int = -1,
-    records: Sequence[BatchIndexAndErrorMessage] = (),
+    record_errors: Sequence[BatchIndexAndErrorMessage] = (),
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=error,
         base_offset=-1,
         log_start_offset=log_start,
-        record_errors=list(records),
+        record_errors=list(record_errors),
         error_message=message,
     )
 
 
 def _authorize(access: Access, request: ProduceRequest) -> Authorized:
+    """Require WRITE on each topic and, for transactional batches, on the transactional id."""
     if not _may_write_transactions(access.broker, access.call, request):
         return _refuse(request, TRANSACTIONAL_ID_FAILED)
     permitted, denied = access.split_topics(Operation.WRITE, request.topic_data)
