@@ -8,7 +8,7 @@ Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 * If a join waits for its minimum interval, any Metadata response ends the wait.
 
 * topic.metadata.refresh.interval.ms counts from the start of the client, not from the last response. Without
-  topics, no metadata is refreshed.
+  topics, the model refreshes no metadata, whereas librdkafka refreshes its list of brokers.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ unsubscribe, terminate).
 
 * M102: subscribe() during a rebalance is deferred until the rebalance has ended.
 
-* At other times, subscribe() of an eager member revokes the whole assignment and rejoins without leaving the
-  group, even if the topics are the same.
+* Outside a rebalance, subscribe() of an eager member revokes the whole assignment and rejoins without leaving
+  the group, even if the topics are the same.
 
 * subscribe() of a cooperative member revokes only the partitions of topics to which it no longer subscribes.
 

@@ -46,7 +46,8 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
-# State -> next state -> cause of the transition. A member with partitions can revoke them in every state.
+# State -> next state -> cause of the transition. A revocation can be queued in every state, because a member
+# can have partitions in every state.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
     J.INIT: {
         J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",

@@ -14,8 +14,8 @@ consumer_group_members.go.
 * The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It lists the
   topics in the application's order.
 
-* Sticky members send the user data of their assignment back: the partitions and the generation (R226).
-  Cooperative members send the generation and the partitions that they own (M74).
+* In its JoinGroup, a sticky member sends the user data of its last assignment back: the partitions and the
+  generation (R226). A cooperative member sends the generation and the partitions that it owns (M74).
 
 * SyncGroup contains an assignment of version 0 for every member, even for a member without partitions.
 """

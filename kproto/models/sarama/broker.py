@@ -5,7 +5,7 @@ The original functions are Open and sendAndReceive.
 * A broker has at most one request in flight: the caller holds the broker's lock from the send until the
   response. So a JoinGroup that waits for other members blocks the fetches and heartbeats to its broker.
 
-* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The request is
+* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). Its request is
   built after the lock is taken, so it includes offsets that were marked during the wait.
 
 * The lock behaves like Go's sync.Mutex. When it is released, the goroutine that released it, or one that has

@@ -2,8 +2,8 @@
 
 The module follows consumer_group.go and consumer_group_cooperative.go.
 
-* The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
-  after 300 ms.
+* The application calls Consume in a loop, as sarama requires. If Consume returns an error, the error is
+  reported, and the next call follows after 300 ms. Otherwise it follows immediately.
 
 * With the option "Once" the application calls Consume a single time, and the return of Consume is reported.
 
