@@ -65,7 +65,10 @@ LOOK = 64 << 10
 Begins = Callable[[memoryview], bool]
 
 # The minimum estimate, in bytes, of an unknown decompressed size: four times Kafka's default of batch.size.
-_FIRST_STEP = 64 << 10
+_MIN_ESTIMATE = 64 << 10
+
+# The indexes of the codecs in `CODECS`, which are their numbers in batches.
+_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 
 _uint32 = struct.Struct("<I").unpack_from
 
@@ -128,23 +131,24 @@ def decompress(
     if codec == 0:
         return bytes(data)
     source = memoryview(data)
-    into = partial(lz4.decompress_into, old=True) if old_lz4 and codec == 3 else _reader(codec)
-    limit, most = _limits(len(source), max_decompressed, begins)
-    if codec == 1:
-        return _gunzip(source, limit, most, begins)
+    is_old_lz4 = old_lz4 and codec == _LZ4
+    decompress_to = partial(lz4.decompress_into, old=True) if is_old_lz4 else _decompressor(codec)
+    limit, raised_limit = _limits(len(source), max_decompressed, begins)
+    if codec == _GZIP:
+        return _decompress_gzip(source, limit, raised_limit, begins)
     size = size_hint(codec, source)
     # For snappy, `size_hint` is the exact size, which was checked against the size of the input.
-    if codec == 2:
-        limit = _snappy_allowed(source, size, limit, most, begins)
+    if codec == _SNAPPY:
+        limit = _snappy_limit(source, size, limit, raised_limit, begins)
     size = min(size, limit)
     while True:
         out = bytearray(size)
         view = memoryview(out)
         try:
-            written = into(source, view)
+            written = decompress_to(source, view)
         except Full:
             if size >= limit:
-                limit = _raised(codec, source, limit, most, begins, old_lz4)
+                limit = _raise_limit(codec, source, limit, raised_limit, begins, old_lz4=old_lz4)
             # The operating system allocates only those pages of the buffer that are written to.
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
@@ -167,20 +171,20 @@ def decompress_blocks(
     zstandard is missing, or if the blocks of an lz4 frame depend on each other.
     """
     source = memoryview(data)
-    blocks = _blocks(codec, source, old_lz4)
+    blocks = _output_blocks(codec, source, old_lz4)
     if blocks is None:
         yield decompress(codec, data, max_decompressed, old_lz4=old_lz4, begins=begins)
         return
-    limit, most = _limits(len(source), max_decompressed, begins)
-    if codec == 2:  # The sizes of snappy's blocks are checked before a block is decompressed.
-        limit = _snappy_allowed(source, size_hint(codec, source), limit, most, begins)
+    limit, raised_limit = _limits(len(source), max_decompressed, begins)
+    if codec == _SNAPPY:  # The sizes of snappy's blocks are checked before a block is decompressed.
+        limit = _snappy_limit(source, size_hint(codec, source), limit, raised_limit, begins)
     total, start = 0, b""
     for block in blocks:
         total += len(block)
         if len(start) < LOOK:
             start += block[: LOOK - len(start)]
         if total > limit:
-            limit = _raised(codec, source, limit, most, begins, old_lz4, start)
+            limit = _raise_limit(codec, source, limit, raised_limit, begins, old_lz4=old_lz4, start=start)
             if total > limit:
                 raise _too_large(limit)
         yield block
@@ -198,39 +202,41 @@ def decompress_into(
     Readers use this function to decompress many batches into one arena. Arguments and errors are those of
     `decompress`.
     """
-    limit, most = _limits(len(data), max_decompressed, begins)
-    if codec == 2:
-        limit = _snappy_allowed(data, size_hint(codec, data), limit, most, begins)
-    room = len(out)
+    limit, raised_limit = _limits(len(data), max_decompressed, begins)
+    if codec == _SNAPPY:
+        limit = _snappy_limit(data, size_hint(codec, data), limit, raised_limit, begins)
+    out_size = len(out)
     try:
-        return _reader(codec)(data, out if room <= limit else out[:limit])
+        return _decompressor(codec)(data, out if out_size <= limit else out[:limit])
     except Full:
-        if room < limit:
+        if out_size < limit:
             return None
-    most = _raised(codec, data, limit, most, begins)
-    if room > limit:
+    raised_limit = _raise_limit(codec, data, limit, raised_limit, begins)
+    if out_size > limit:
         try:
-            return _reader(codec)(data, out if room <= most else out[:most])
+            return _decompressor(codec)(data, out if out_size <= raised_limit else out[:raised_limit])
         except Full:
-            if room >= most:
-                raise _too_large(most) from None
+            if out_size >= raised_limit:
+                raise _too_large(raised_limit) from None
     return None
 
 
 def size_hint(codec: int, data: memoryview) -> int:
     """Estimate the decompressed size. A stated size is ignored if the input is too small for it."""
     size = len(data)
-    if codec == 2:
+    if codec == _SNAPPY:
         return sum(snappy.size_of(block) for block in snappy.blocks_of(data))
-    if codec == 4:
+    if codec == _ZSTD:
         header = zstd.header_of(data)
-        if header is not None and header[1] <= max(_FIRST_STEP, 64 * size):
-            return header[1]
-    if codec == 1 and size > 18:
-        claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # Deflate's output is at most 1032 times its input.
-            return int(claimed)
-    return max(_FIRST_STEP, 4 * size)
+        if header is not None:
+            _, stated_size = header
+            if stated_size <= max(_MIN_ESTIMATE, 64 * size):
+                return stated_size
+    if codec == _GZIP and size > 18:  # The header and the trailer of gzip take 18 bytes.
+        stated_size = _uint32(data, size - 4)[0]
+        if stated_size <= 1032 * size:  # Deflate's output is at most 1032 times its input.
+            return int(stated_size)
+    return max(_MIN_ESTIMATE, 4 * size)
 
 
 def _too_large(limit: int) -> CodecError:
@@ -241,35 +247,37 @@ def _too_large(limit: int) -> CodecError:
 def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None) -> tuple[int, int]:
     """Return two limits of decompressed bytes: for any data, and for data that starts like records."""
     limit = allowance(compressed, max_decompressed)
-    return limit, limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    may_raise_limit = begins is not None and max_decompressed is None
+    return limit, max(MOST, limit) if may_raise_limit else limit
 
 
-def _raised(
+def _raise_limit(
     codec: int,
     data: memoryview,
     limit: int,
-    most: int,
+    raised_limit: int,
     begins: Begins | None,
+    *,
     old_lz4: bool = False,
     start: bytes | None = None,
 ) -> int:
-    """Return the limit for an output that has grown beyond `limit`: `most`, if it starts like records.
+    """Return `raised_limit` for an output that has grown beyond `limit`, if it starts like records.
 
     `start` is the first `LOOK` bytes of output, or None if the caller does not have them.
 
     Raises `CodecError` if no higher limit is allowed, if the output does not start like records, or if the
     input is an lz4 frame whose blocks depend on each other.
     """
-    if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
+    if begins is None or limit == raised_limit or (codec == _LZ4 and lz4.is_linked(data, old_lz4)):
         raise _too_large(limit)
-    if not begins(memoryview(_start(codec, data, old_lz4) if start is None else start)):
+    if not begins(memoryview(_output_start(codec, data, old_lz4) if start is None else start)):
         raise _too_large(limit)
-    return most
+    return raised_limit
 
 
-def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
+def _output_start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
     """Return the first `LOOK` bytes of output, or fewer if malformed input ends the output early."""
-    blocks = _blocks(codec, data, old_lz4)
+    blocks = _output_blocks(codec, data, old_lz4)
     if blocks is None:
         return zstd.start_of(data, LOOK)
     start = b""
@@ -279,7 +287,7 @@ def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
     return start
 
 
-def _blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | None:
+def _output_blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | None:
     """Return an iterator over blocks of output, or None if the output has to be one block."""
     match codec:
         case 1:
@@ -294,27 +302,30 @@ def _blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | No
             return None
 
 
-def _gunzip(data: memoryview, limit: int, most: int, begins: Begins | None) -> bytes:
+def _decompress_gzip(data: memoryview, limit: int, raised_limit: int, begins: Begins | None) -> bytes:
+    """Decompress gzip up to `limit`, or up to `raised_limit` if the output starts like records."""
     try:
         return gzip.decompress(data, limit)
     except Full:
-        most = _raised(1, data, limit, most, begins)
+        raised_limit = _raise_limit(_GZIP, data, limit, raised_limit, begins)
     try:
-        return gzip.decompress(data, most)
+        return gzip.decompress(data, raised_limit)
     except Full:
-        raise _too_large(most) from None
+        raise _too_large(raised_limit) from None
 
 
-def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
+def _snappy_limit(data: memoryview, size: int, limit: int, raised_limit: int, begins: Begins | None) -> int:
     """Return the maximum size in bytes of snappy's output.
 
     The returned limit is `limit`, or the exact `size` if `size` is larger and the output starts like records.
     """
     if size <= limit:
         return limit
-    first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))
-    if size > most or begins is None or not begins(memoryview(snappy.start_of(first, LOOK))):
-        raise _too_large(limit if size <= most else most)
+    if size > raised_limit:
+        raise _too_large(raised_limit)
+    first_block = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))
+    if begins is None or not begins(memoryview(snappy.start_of(first_block, LOOK))):
+        raise _too_large(limit)
     return size
 
 
@@ -327,7 +338,7 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 
 
 # Maps a codec to its function `decompress_into(data, out)`.
-_READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
+_DECOMPRESSORS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: gzip.decompress_into,
     2: snappy.decompress_into,
     3: lz4.decompress_into,
@@ -335,8 +346,9 @@ _READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
 }
 
 
-def _reader(codec: int) -> Callable[[memoryview, memoryview], int]:
+def _decompressor(codec: int) -> Callable[[memoryview, memoryview], int]:
+    """Return the codec's `decompress_into`. Raises `CodecError` for an unknown codec."""
     try:
-        return _READERS[codec]
+        return _DECOMPRESSORS[codec]
     except KeyError:
         raise CodecError(f"codec {codec} doesn't exist") from None

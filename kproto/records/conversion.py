@@ -69,16 +69,16 @@ def convert(
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")
-    out: list[bytes | memoryview] = []
+    converted: list[bytes | memoryview] = []
     run: _Run | None = None
     for batch in batches(data, max_decompressed=max_decompressed):
-        fits = batch.magic == magic or (batch.magic < magic and not up)
-        if fits or not run or not run.accepts(batch, magic):
+        is_unchanged = batch.magic == magic or (batch.magic < magic and not up)
+        if is_unchanged or not run or not run.accepts(batch, magic):
             if run:
-                out.append(run.encode(magic))
+                converted.append(run.encode(magic))
             run = None
-        if fits:
-            out.append(batch.data)
+        if is_unchanged:
+            converted.append(batch.data)
         elif not batch.is_control:
             if magic < 2 and batch.compression == "zstd":
                 detail = "zstd exists in magic 2 only (UNSUPPORTED_COMPRESSION_TYPE)"
@@ -91,8 +91,8 @@ def convert(
             elif records:
                 run = _Run(batch, records, batch.size)
     if run:
-        out.append(run.encode(magic))
-    return b"".join(out)
+        converted.append(run.encode(magic))
+    return b"".join(converted)
 
 
 class _Run(msgspec.Struct):
@@ -103,37 +103,47 @@ class _Run(msgspec.Struct):
 
     first: Batch
     records: list[Record]
+    # The size in bytes of the batches before their conversion.
     size: int
 
     def accepts(self, batch: Batch, magic: int) -> bool:
         """Return whether the records of the next batch can be added."""
         first = self.first
-        return (
-            magic == 2
-            and not (first.codec or batch.codec)
-            and batch.timestamp_type == first.timestamp_type
-            and (first.timestamp_type != "LogAppendTime" or batch.max_timestamp == first.max_timestamp)
-            and batch.base_offset > self.records[-1].offset
-            and batch.base_offset - first.base_offset <= _INT32_MAX
-            and self.size + batch.size <= MAX_BATCH_BYTES
+        if magic != 2 or first.codec or batch.codec or batch.timestamp_type != first.timestamp_type:
+            return False
+        if first.timestamp_type == "LogAppendTime" and batch.max_timestamp != first.max_timestamp:
+            return False
+        last_offset = self.records[-1].offset
+        # Magic 2 encodes the offset of a record as an int32 that is added to the base offset.
+        are_offsets_valid = (
+            batch.base_offset > last_offset and batch.base_offset - first.base_offset <= _INT32_MAX
         )
+        return are_offsets_valid and self.size + batch.size <= MAX_BATCH_BYTES
 
     def add(self, batch: Batch, records: list[Record]) -> None:
+        """Add the records of a batch that the run accepts."""
         self.records += records
         self.size += batch.size
 
     def encode(self, magic: int) -> bytes:
+        """Encode the records in `magic`. Raises `RecordError` if their offsets are not ascending."""
         first = self.first
         for record, following in pairwise(self.records):
             if following.offset <= record.offset:
                 detail = f"{following.offset} comes after {record.offset}; offsets must be ascending"
                 raise RecordError("RecordBatch", first.magic, "records.offset", first.start, detail)
-        append_time = first.timestamp_type == "LogAppendTime"
-        timestamp_type = "LogAppendTime" if append_time else "CreateTime"
+        has_append_time = first.timestamp_type == "LogAppendTime"
+        timestamp_type = "LogAppendTime" if has_append_time else "CreateTime"
         if magic == 2:
-            most = first.max_timestamp if append_time else None
             return encode_batch(
-                self.records, compression=first.compression, timestamp_type=timestamp_type, max_timestamp=most
+                self.records,
+                compression=first.compression,
+                timestamp_type=timestamp_type,
+                max_timestamp=first.max_timestamp if has_append_time else None,
             )
-        plain = [Record(record.offset, record.timestamp, record.key, record.value) for record in self.records]
-        return encode_messages(plain, magic, compression=first.compression, timestamp_type=timestamp_type)
+        without_headers = [
+            Record(record.offset, record.timestamp, record.key, record.value) for record in self.records
+        ]
+        return encode_messages(
+            without_headers, magic, compression=first.compression, timestamp_type=timestamp_type
+        )

@@ -21,36 +21,43 @@ def explain_unwritable(message: str, magic: int, records: Sequence[Record], firs
     # The import is local, because only this error needs the messages' codec module.
     from ..wire.interpreter import short_repr
 
-    for number, record in enumerate(records, first):
-        for name, value, wanted in _wrong(record):
-            field = f"records[{number}]{name}"
-            return EncodeError(message, magic, field, f"{short_repr(value)} is not {wanted}")
+    for index, record in enumerate(records, first):
+        for path, value, expected in _invalid_fields(record):
+            field = f"records[{index}]{path}"
+            return EncodeError(message, magic, field, f"{short_repr(value)} is not {expected}")
     return EncodeError(message, magic, "records", "some value cannot be encoded")
 
 
-def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
+def _invalid_fields(record: object) -> Iterator[tuple[str, object, str]]:
     """Yield each field that keeps the record from being encoded, as (path, value, what is expected)."""
     if not isinstance(record, Record):
         yield "", record, "a Record"
         return
-    fields: tuple[Any, ...] = (record.offset, record.timestamp, record.key, record.value, record.headers)
-    for name, value in zip((".offset", ".timestamp"), fields[:2], strict=True):
+    # The types of the fields are not checked when a Record is created.
+    numbers: tuple[tuple[str, Any], ...] = ((".offset", record.offset), (".timestamp", record.timestamp))
+    for path, value in numbers:
         if not isinstance(value, int) or wrap(value) != value:
-            yield name, value, "a value of int64"
-    for name, value in zip((".key", ".value"), fields[2:4], strict=True):
+            yield path, value, "a value of int64"
+    contents: tuple[tuple[str, Any], ...] = ((".key", record.key), (".value", record.value))
+    for path, value in contents:
         if not isinstance(value, _BYTES):
-            yield name, value, "bytes"
-    if not isinstance(fields[4], _LISTS):
-        yield ".headers", fields[4], "a list of pairs"
+            yield path, value, "bytes"
+    headers: Any = record.headers
+    if not isinstance(headers, _LISTS):
+        yield ".headers", headers, "a list of pairs"
         return
-    for number, pair in enumerate(fields[4]):
-        path = f".headers[{number}]"
+    for index, pair in enumerate(headers):
+        path = f".headers[{index}]"
         if not isinstance(pair, _LISTS) or len(pair) != 2:
             yield path, pair, "a pair of a key and a value"
-        elif not isinstance(pair[0], str) or any("\ud800" <= character <= "\udfff" for character in pair[0]):
+        elif not isinstance(pair[0], str) or _has_surrogate(pair[0]):
             yield f"{path}.key", pair[0], "a str that can be encoded as UTF-8"
         elif not isinstance(pair[1], _BYTES):
             yield f"{path}.value", pair[1], "bytes"
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 _LISTS: Any = (list, tuple)

@@ -10,7 +10,7 @@
 
 * Each distinct key is decoded once, because a topic has few different keys.
 
-* Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record. This also
+* Irregular headers, and records with more than `_MAX_STEPS` headers, are read record by record. This also
   finds the position of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
@@ -36,9 +36,9 @@ pa: Any = import_module("pyarrow")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 # The number of rows per slice: small enough for its arrays to stay in the second-level cache.
-_SLICE = 16384
+_SLICE_ROWS = 16384
 # Records with more headers than this are decoded one by one, without numpy.
-_MOST_STEPS = 64
+_MAX_STEPS = 64
 
 
 class HeaderColumns:
@@ -47,101 +47,106 @@ class HeaderColumns:
     `rows` and `array` decode the headers, and raise `RecordError` for malformed headers.
     """
 
-    __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
+    __slots__ = ("_count_per_row", "_first_headers", "_key_indexes", "_keys", "_sections", "_values")
 
     # The undecoded headers sections as a BinaryArray; None after they are decoded.
-    _raw: Any
+    _sections: Any
     # The index of each row's first header, followed by the total number of headers.
-    _first: Int64s
+    _first_headers: Int64s
     # The number of headers per row, or None if it differs between rows.
-    _same: int | None
+    _count_per_row: int | None
     # The different keys.
-    _names: list[str]
-    # The index of each header's key in `_names`.
-    _name: NDArray[np.int32]
+    _keys: list[str]
+    # The index of each header's key in `_keys`.
+    _key_indexes: NDArray[np.int32]
     # The values of all headers, a BinaryArray.
-    _value: Any
+    _values: Any
 
     def __init__(self, raw: Any) -> None:
-        self._raw = raw
+        self._sections = raw
 
     def rows(self, start: int, stop: int) -> list[Headers]:
         """Return the headers of the rows from `start` to `stop`, as in `Record`."""
         self._parse()
-        low, high = int(self._first[start]), int(self._first[stop])
-        names = map(self._names.__getitem__, self._name[low:high].tolist())
-        pairs = zip(names, self._value.slice(low, high - low).to_pylist(), strict=True)
-        if self._same:
-            return list(zip(*[pairs] * self._same, strict=True))
-        counts: list[int] = np.diff(self._first[start : stop + 1]).tolist()
+        low, high = int(self._first_headers[start]), int(self._first_headers[stop])
+        keys = map(self._keys.__getitem__, self._key_indexes[low:high].tolist())
+        pairs = zip(keys, self._values.slice(low, high - low).to_pylist(), strict=True)
+        if self._count_per_row:
+            # `zip` takes the pairs of one row from the same iterator.
+            return list(zip(*[pairs] * self._count_per_row, strict=True))
+        counts: list[int] = np.diff(self._first_headers[start : stop + 1]).tolist()
         return [tuple(islice(pairs, count)) if count else () for count in counts]
 
     def array(self, start: int, stop: int) -> Any:
         """Return the headers of these rows as a `pyarrow.ListArray` of `HEADERS`, without null lists."""
         self._parse()
-        low, high = int(self._first[start]), int(self._first[stop])
-        keys = from_texts(self._names).take(from_numpy(self._name[low:high]))
-        pairs = pa.StructArray.from_arrays([keys, self._value.slice(low, high - low)], ["key", "value"])
-        return pa.ListArray.from_arrays(
-            from_numpy((self._first[start : stop + 1] - low).astype(np.int32)), pairs
-        )
+        low, high = int(self._first_headers[start]), int(self._first_headers[stop])
+        keys = from_texts(self._keys).take(from_numpy(self._key_indexes[low:high]))
+        pairs = pa.StructArray.from_arrays([keys, self._values.slice(low, high - low)], ["key", "value"])
+        list_offsets = self._first_headers[start : stop + 1] - low
+        return pa.ListArray.from_arrays(from_numpy(list_offsets.astype(np.int32)), pairs)
 
     def _parse(self) -> None:
-        if self._raw is None:
+        """Decode the headers of all rows, unless they are decoded. Raises `RecordError`."""
+        if self._sections is None:
             return
         if not self._parse_fast():
             self._parse_slowly()
-        counts = np.diff(self._first)
-        self._same = int(counts[0]) if len(counts) and (counts == counts[0]).all() else None
-        self._raw = None
+        counts = np.diff(self._first_headers)
+        has_equal_counts = len(counts) and (counts == counts[0]).all()
+        self._count_per_row = int(counts[0]) if has_equal_counts else None
+        self._sections = None
 
     def _parse_fast(self) -> bool:
         """Decode all headers with numpy. Return False if a row's headers are irregular."""
-        places = np.frombuffer(self._raw.buffers()[1], np.int32)
-        places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
-        data = np.zeros(int(places[-1]) + SLACK, np.uint8)
-        data[: places[-1]] = np.frombuffer(self._raw.buffers()[2], np.uint8)[: places[-1]]
+        sections = self._sections
+        _, offsets_buffer, data_buffer = sections.buffers()
+        offsets = np.frombuffer(offsets_buffer, np.int32)
+        offsets = offsets[sections.offset : sections.offset + len(sections) + 1]
+        data = np.zeros(int(offsets[-1]) + SLACK, np.uint8)
+        data[: offsets[-1]] = np.frombuffer(data_buffer, np.uint8)[: offsets[-1]]
         try:
-            read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
+            result = _find_headers(Windows(data), offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64))
         except IndexError:
             return False  # A field's length reaches beyond the data. `_parse_slowly` then raises the error.
-        if read is None:
+        if result is None:
             return False
-        self._first, spots, null = read
-        every = np.arange(0, len(spots), 4, dtype=np.int32)
-        keys = gather(data, spots, every).dictionary_encode()
-        self._names = [decode_header_key(key) for key in keys.dictionary.to_pylist()]
-        self._name = to_numpy(keys.indices, np.int32)
-        self._value = gather(data, spots, every + 2, null)
+        self._first_headers, positions, is_null = result
+        key_starts = np.arange(0, len(positions), 4, dtype=np.int32)
+        keys = gather(data, positions, key_starts).dictionary_encode()
+        self._keys = [decode_header_key(key) for key in keys.dictionary.to_pylist()]
+        self._key_indexes = to_numpy(keys.indices, np.int32)
+        self._values = gather(data, positions, key_starts + 2, is_null)
         return True
 
     def _parse_slowly(self) -> None:
-        known: dict[bytes, str] = {}
-        numbers: dict[str, int] = {}
-        names: list[int] = []
+        """Decode the headers row by row. Raises `RecordError` for malformed headers."""
+        decoded_keys: dict[bytes, str] = {}
+        keys: dict[str, int] = {}
+        key_indexes: list[int] = []
         values: list[bytes | None] = []
-        first = [0]
-        for row, data in enumerate(self._raw.to_pylist()):
+        first_headers = [0]
+        for row, data in enumerate(self._sections.to_pylist()):
             try:
-                headers, end = parse_headers(data, 0, len(data), known)
+                headers, end = parse_headers(data, 0, len(data), decoded_keys)
                 if end != len(data):
                     raise MalformedRecord(
                         "headers", end, f"the headers end at {end}, but the record ends at {len(data)}"
                     )
             except MalformedRecord as error:
-                raise _broken(error.field, error.at, error.detail, row) from None
+                raise _row_error(error.field, error.at, error.detail, row) from None
             except IndexError:
-                raise _broken("headers", len(data), "", row) from None
-            for name, value in headers:
-                names.append(numbers.setdefault(name, len(numbers)))
+                raise _row_error("headers", len(data), "", row) from None
+            for key, value in headers:
+                key_indexes.append(keys.setdefault(key, len(keys)))
                 values.append(value)
-            first.append(len(names))
-        self._first = np.array(first, np.int64)
-        self._names, self._name = list(numbers), np.array(names, np.int32)
-        self._value = from_bytes(values)
+            first_headers.append(len(values))
+        self._first_headers = np.array(first_headers, np.int64)
+        self._keys, self._key_indexes = list(keys), np.array(key_indexes, np.int32)
+        self._values = from_bytes(values)
 
 
-def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
+def _row_error(field: str, at: int, detail: str, row: int) -> RecordError:
     """Return the error for a row whose headers are malformed.
 
     The error's offset is relative to the start of the row's headers section.
@@ -150,70 +155,83 @@ def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
     return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
 
 
-def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
+def _find_headers(
+    windows: Windows, starts: Int64s, ends: Int64s
+) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
     """Return the index of each row's first header, the headers' positions, and a null mask.
+
+    `starts` and `ends` are the limits of each row's headers section.
 
     A header has four positions: the start and end of its key, and the start and end of its value. The mask is
     true for each header whose value is null.
 
     Returns None if a row's headers are irregular.
     """
-    table, _ = tables()
-    entry = table[windows.twos(at)]
+    varint_table, _ = tables()
+    entry = varint_table[windows.twos(starts)]
     width, count = entry & 3, entry >> 2
-    at = at + width
-    if (width > 2).any() or (count < 0).any() or (2 * count > end - at).any():
+    at = starts + width
+    # Each header takes at least two bytes, the lengths of its key and value.
+    if (width > 2).any() or (count < 0).any() or (2 * count > ends - at).any():
         return None
     first = np.zeros(len(at) + 1, np.int64)
     np.cumsum(count, out=first[1:])
-    if int(count.max(initial=0)) > _MOST_STEPS:
+    if int(count.max(initial=0)) > _MAX_STEPS:
         return None
-    places = np.empty((int(first[-1]), 4), np.int32)
-    null = np.zeros(len(places), np.bool_)
-    for low in range(0, len(at), _SLICE):
-        rows = slice(low, low + _SLICE)
-        if not _slice(windows, at[rows], end[rows], count[rows], first[rows], places, null):
+    positions = np.empty((int(first[-1]), 4), np.int32)
+    is_null = np.zeros(len(positions), np.bool_)
+    for low in range(0, len(at), _SLICE_ROWS):
+        rows = slice(low, low + _SLICE_ROWS)
+        if not _find_headers_of_slice(
+            windows, at[rows], ends[rows], count[rows], first[rows], positions, is_null
+        ):
             return None
-    return first, places.ravel(), null
+    return first, positions.ravel(), is_null
 
 
-def _slice(
+def _find_headers_of_slice(
     windows: Windows,
     at: Int64s,
-    end: Int64s,
+    ends: Int64s,
     count: NDArray[np.int32],
     first: Int64s,
-    places: NDArray[np.int32],
-    null: Bools,
+    positions: NDArray[np.int32],
+    is_null: Bools,
 ) -> bool:
-    """Read the headers of a slice of rows into `places` and `null`.
+    """Write the positions of the headers of a slice of rows into `positions` and `is_null`.
 
-    `at` contains the start of each row's headers.
+    `at` contains the position of each row's next header, and is advanced from its first header to its end.
 
     Returns False if a row's headers are irregular.
     """
-    table, _ = tables()
-    most = int(count.max())
-    alike = int(count.min()) == most
-    for step in range(most):
-        active: Any = slice(None) if alike else np.flatnonzero(count > step)
-        position, stop = at[active], end[active]
-        into: Any = slice(first[0] + step, first[0] + most * len(at), most) if alike else first[active] + step
-        entry = table[windows.twos(position)]
+    varint_table, _ = tables()
+    max_count = int(count.max())
+    has_equal_counts = int(count.min()) == max_count
+    for step in range(max_count):
+        # The rows that have another header, and the indexes of these headers.
+        active: Any = slice(None) if has_equal_counts else np.flatnonzero(count > step)
+        headers: Any = (
+            slice(first[0] + step, first[0] + max_count * len(at), max_count)
+            if has_equal_counts
+            else first[active] + step
+        )
+        position, stop = at[active], ends[active]
+        entry = varint_table[windows.twos(position)]
         width, size = entry & 3, entry >> 2
-        key = position + width
-        key_end = key + size
+        key_start = position + width
+        key_end = key_start + size
         if int(width.max()) > 2 or int(size.min()) < 0 or (key_end >= stop).any():
             return False
-        entry = table[windows.twos(key_end)]
+        entry = varint_table[windows.twos(key_end)]
         width, size = entry & 3, entry >> 2
-        value = key_end + width
-        is_null = size < 0
-        value_end = value + size + is_null
+        value_start = key_end + width
+        has_null_value = size < 0
+        # The size of a null value is -1, so its end is its start.
+        value_end = value_start + size + has_null_value
         if int(width.max()) > 2 or int(size.min()) < -1 or (value_end > stop).any():
             return False
-        for column, place in enumerate((key, key_end, value, value_end)):
-            places[into, column] = place
-        null[into] = is_null
+        for column, column_positions in enumerate((key_start, key_end, value_start, value_end)):
+            positions[headers, column] = column_positions
+        is_null[headers] = has_null_value
         at[active] = value_end
-    return bool((at == end).all())
+    return bool((at == ends).all())

@@ -55,12 +55,16 @@ _PART_BYTES = 1 << 20
 
 # A wrapper keeps its decompressed bytes if they are one block of at most this many bytes. Such a wrapper is
 # decompressed only once.
-_FEW_BYTES = 1 << 20
+_KEPT_BYTES = 1 << 20
+
+# A message has an offset (8 bytes), a size (4), a CRC (4), a magic (1), attributes (1), in magic 1 a
+# timestamp (8), and a key and a value, each after its length (4). The size counts the bytes after the size
+# field.
 
 # The number of bytes of a message up to and including its magic.
-_LEAST_HEAD = 17
+_MIN_HEAD = 17
 # A message contains its magic byte if its size field has at least this value.
-_LEAST_SIZE = 5
+_MIN_SIZE = 5
 
 _TRUNCATED = "an inner message is truncated (in the decompressed bytes)"
 
@@ -83,10 +87,18 @@ def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompres
     A wrapper is decompressed here to find its first and last message, which determine the offsets of the
     batch. Its messages are decoded when they are read.
     """
-    record, codec, attributes = _read(data, at, stop, check_crc, "offset")
+    record, codec, attributes = _read_record(data, at, stop, check_crc, "offset")
     magic = data[at + 16]
     if codec:
-        wrapper = Wrapper(record, codec, magic, attributes, at, check_crc, max_decompressed)
+        wrapper = Wrapper(
+            record,
+            codec=codec,
+            magic=magic,
+            attributes=attributes,
+            at=at,
+            check_crc=check_crc,
+            max_decompressed=max_decompressed,
+        )
         first, count = wrapper.scan()
         batch = Batch(data, at, wrapper.records)
     else:
@@ -111,40 +123,54 @@ def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompres
     return batch
 
 
-def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple[Record, int, int]:
-    """Read one message; return its record, codec number and attributes."""
+def _read_record(
+    data: bytes, at: int, stop: int, check_crc: bool, field_prefix: str
+) -> tuple[Record, int, int]:
+    """Read one message; return its record, codec number and attributes.
+
+    Raises `RecordError`, in which the names of fields begin with `field_prefix`.
+    """
     magic = data[at + 16]
     key_at = at + (18 if magic == 0 else 26)
     if stop < key_at + 8:
         raise RecordError(
             _MESSAGE,
             magic,
-            f"{where}.size",
+            f"{field_prefix}.size",
             at + 8,
             f"{stop - at - OVERHEAD} bytes are too few for a message",
         )
     if check_crc and not crc_ok(data, at, stop):
         raise RecordError(
-            _MESSAGE, magic, f"{where}.crc", at + 12, "the CRC of the message does not match its bytes"
+            _MESSAGE, magic, f"{field_prefix}.crc", at + 12, "the CRC of the message does not match its bytes"
         )
     attributes = data[at + 17]
     codec = attributes & CODEC_BITS
     if codec > _LZ4:
         raise RecordError(
-            _MESSAGE, magic, f"{where}.attributes", at + 17, f"codec {codec} does not exist in this magic"
+            _MESSAGE,
+            magic,
+            f"{field_prefix}.attributes",
+            at + 17,
+            f"codec {codec} does not exist in this magic",
         )
     offset, *_ = struct.unpack_from(">q", data, at)
     timestamp = -1 if magic == 0 else struct.unpack_from(">q", data, at + 18)[0]
-    key, value_at = _bytes(data, key_at, stop, magic, f"{where}.key")
-    value, end = _bytes(data, value_at, stop, magic, f"{where}.value")
+    key, value_at = _read_bytes(data, key_at, stop, magic, f"{field_prefix}.key")
+    value, end = _read_bytes(data, value_at, stop, magic, f"{field_prefix}.value")
     if end != stop:
         raise RecordError(
-            _MESSAGE, magic, f"{where}.size", end, f"{stop - end} bytes follow the value of the message"
+            _MESSAGE,
+            magic,
+            f"{field_prefix}.size",
+            end,
+            f"{stop - end} bytes follow the value of the message",
         )
     return Record(offset, timestamp, key, value), codec, attributes
 
 
-def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[bytes | None, int]:
+def _read_bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[bytes | None, int]:
+    """Return the key or value whose length is at `at`, or None if it is null, and the position after it."""
     start = at + 4
     size = int.from_bytes(data[at:start], "big", signed=True) if start <= stop else -2
     if size == -1:
@@ -177,11 +203,11 @@ class Wrapper:
         "_attributes",
         "_check_crc",
         "_codec",
+        "_kept_output",
         "_magic",
         "_max_decompressed",
+        "_offset_shift",
         "_record",
-        "_shift",
-        "_whole",
     )
 
     def __init__(
@@ -201,28 +227,32 @@ class Wrapper:
         self._at = at
         self._check_crc = check_crc
         self._max_decompressed = max_decompressed
-        # The number that is added to an inner offset to get the offset in the log.
-        self._shift = 0
+        # The number that is added to an inner offset to get the offset in the log. `scan` sets it.
+        self._offset_shift = 0
         # All decompressed bytes, if they are few.
-        self._whole: bytes | None = None
+        self._kept_output: bytes | None = None
 
     def scan(self) -> tuple[Record, int]:
-        """Return the first message and the number of messages, without decoding the other messages."""
-        total, first_part, last_offset = 0, b"", 0
+        """Return the first message and the number of messages, without decoding the other messages.
+
+        Call `scan` first: it finds the offset of the last message, from which `records` and `lists` calculate
+        the offsets.
+        """
+        count, first_part, last_offset = 0, b"", 0
         for part in self._parts(_SCANNED_MESSAGES):
-            total += part.messages
+            count += part.message_count
             first_part = first_part or part.data
-            (last_offset,) = _int64(part.data, part.last)
-        if not total:
+            (last_offset,) = _int64(part.data, part.last_message)
+        if not count:
             raise RecordError(_MESSAGE, self._magic, "value", self._at, "a wrapper without messages")
         # Old producers send a wrapper with offset 0, because the broker assigns the offset. The inner offsets
         # of such a wrapper are not shifted.
         if self._magic and self._record.offset:
-            self._shift = self._record.offset - last_offset
-        if self._shift < 0:
+            self._offset_shift = self._record.offset - last_offset
+        if self._offset_shift < 0:
             detail = "the offset of the wrapper is below the inner offset of its last message"
             raise RecordError(_MESSAGE, self._magic, "offset", self._at, detail)
-        return self._message(first_part, 0, 0), total
+        return self._decode_message(first_part, 0, 0), count
 
     def records(self, _batch: Batch, _max_decompressed: int | None) -> list[Record]:
         """Decode all messages."""
@@ -233,62 +263,67 @@ class Wrapper:
         for part in self._parts(size):
             at, records = 0, list[Record]()
             while at < len(part.data):
-                records.append(self._message(part.data, at, part.before))
+                records.append(self._decode_message(part.data, at, part.position))
                 at += OVERHEAD + _int32(part.data, at + 8)[0]
             yield records
 
-    def _message(self, data: bytes, at: int, before: int) -> Record:
-        """Decode the message at `at`. `before` is the position of `data` in the decompressed bytes."""
+    def _decode_message(self, data: bytes, at: int, data_position: int) -> Record:
+        """Decode the message at `at`. `data_position` is the position of `data` in the decompressed bytes."""
         try:
             stop = at + OVERHEAD + _int32(data, at + 8)[0]
-            record, nested, _ = _read(data, at, stop, self._check_crc, "value")
-            if nested:
+            record, codec, _ = _read_record(data, at, stop, self._check_crc, "value")
+            if codec:
                 raise RecordError(
                     _MESSAGE, self._magic, "value.attributes", at + 17, "a wrapper contains a wrapper"
                 )
         except RecordError as error:
             raise RecordError(
-                error.message, error.version, error.field, before + error.offset, error.detail
+                error.message, error.version, error.field, data_position + error.offset, error.detail
             ) from None
-        if self._shift:
-            record.offset = wrap(record.offset + self._shift)
+        if self._offset_shift:
+            record.offset = wrap(record.offset + self._offset_shift)
         if self._magic and self._attributes & APPEND_TIME and data[at + 16] == 1:
             record.timestamp = self._record.timestamp
         return record
 
-    def _parts(self, most: int) -> Iterator[_Part]:
-        """Iterate over pieces of the decompressed bytes. A piece has at most `most` complete messages."""
-        blocks, data, before = self._blocks(), bytearray(), 0
+    def _parts(self, max_messages: int) -> Iterator[_Part]:
+        """Iterate over pieces of the decompressed bytes, of at most `max_messages` complete messages each."""
+        # `data` are the decompressed bytes that no part contains yet, and `position` is their position.
+        blocks, data, position = self._blocks(), bytearray(), 0
         while True:
-            count, last, stop = _complete_messages(data, most)
+            count, last_message, stop = _complete_messages(data, max_messages)
             if count:
-                yield _Part(bytes(memoryview(data)[:stop]), count, last, before)
+                yield _Part(bytes(memoryview(data)[:stop]), count, last_message, position)
                 del data[:stop]
-                before += stop
+                position += stop
                 continue
-            self._check_head(data, before)
+            self._check_head(data, position)
             block = next(blocks, None)
             if block is None:
                 break
             data += block
         if data:
-            raise RecordError(_MESSAGE, self._magic, "value.size", before, _TRUNCATED)
+            raise RecordError(_MESSAGE, self._magic, "value.size", position, _TRUNCATED)
 
-    def _check_head(self, data: bytearray, before: int) -> None:
-        """Raise RecordError if the first message has an invalid size or magic."""
-        if len(data) >= _LEAST_HEAD:
+    def _check_head(self, data: bytearray, position: int) -> None:
+        """Raise RecordError if the first message has an invalid size or magic.
+
+        `position` is the position of `data` in the decompressed bytes.
+        """
+        if len(data) >= _MIN_HEAD:
             size, magic = _head(data, 8)
-            if size < _LEAST_SIZE:
-                raise RecordError(_MESSAGE, self._magic, "value.size", before, _TRUNCATED)
+            if size < _MIN_SIZE:
+                raise RecordError(_MESSAGE, self._magic, "value.size", position, _TRUNCATED)
             if magic > 1:
                 detail = f"a message of magic {magic} in a wrapper"
-                raise RecordError(_MESSAGE, self._magic, "value.magic", before + 16, detail)
+                raise RecordError(_MESSAGE, self._magic, "value.magic", position + 16, detail)
 
     def _blocks(self) -> Iterator[bytes]:
-        if self._whole is not None:
-            yield self._whole
+        """Iterate over blocks of the decompressed bytes, and keep these bytes if they are few."""
+        if self._kept_output is not None:
+            yield self._kept_output
             return
-        first, size = b"", 0
+        first_block, size = b"", 0
         try:
             if self._record.value is None:
                 raise CodecError("null")
@@ -299,13 +334,14 @@ class Wrapper:
                 begins_messages,
                 old_lz4=self._magic == 0,
             ):
-                first, size = first or block, size + len(block)
+                first_block, size = first_block or block, size + len(block)
                 yield block
         except CodecError as error:
             detail = f"{CODECS[self._codec]}: {error}"
             raise RecordError(_MESSAGE, self._magic, "value", self._at, detail) from None
-        if size == len(first) <= _FEW_BYTES:
-            self._whole = first
+        is_one_block = size == len(first_block)
+        if is_one_block and size <= _KEPT_BYTES:
+            self._kept_output = first_block
 
 
 def wrapper_of(batch: Batch) -> Wrapper | None:
@@ -317,32 +353,32 @@ def wrapper_of(batch: Batch) -> Wrapper | None:
 class _Part(NamedTuple):
     """Consecutive complete messages of a wrapper.
 
-    `last` is the position of the last message in `data`, and `before` the position of `data` in the
+    `last_message` is the position of the last message in `data`, and `position` the position of `data` in the
     decompressed bytes.
     """
 
     data: bytes
-    messages: int
-    last: int
-    before: int
+    message_count: int
+    last_message: int
+    position: int
 
 
-def _complete_messages(data: bytearray, most: int) -> tuple[int, int, int]:
+def _complete_messages(data: bytearray, max_messages: int) -> tuple[int, int, int]:
     """Return the number of complete messages, the position of the last one, and its end.
 
     Each counted message starts within the first `_PART_BYTES`. The count stops before a message with an
     invalid size or magic.
     """
-    at, last, end = 0, 0, len(data)
-    for number in range(most):
-        if end - at < _LEAST_HEAD or at > _PART_BYTES:
-            return number, last, at
+    at, last_message, end = 0, 0, len(data)
+    for count in range(max_messages):
+        if end - at < _MIN_HEAD or at > _PART_BYTES:
+            return count, last_message, at
         size, magic = _head(data, at + 8)
         stop = at + OVERHEAD + size
-        if size < _LEAST_SIZE or magic > 1 or stop > end:
-            return number, last, at
-        last, at = at, stop
-    return most, last, at
+        if size < _MIN_SIZE or magic > 1 or stop > end:
+            return count, last_message, at
+        last_message, at = at, stop
+    return max_messages, last_message, at
 
 
 def encode_messages(
@@ -365,24 +401,29 @@ def encode_messages(
     codec = codec_number(compression)
     if codec > _LZ4:
         raise EncodeError(_MESSAGE, magic, "attributes", f"this magic does not support {compression}")
-    append_time = APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
-    start = records[0].offset if codec and magic and records else 0
+    has_append_time = magic == 1 and timestamp_type == "LogAppendTime"
+    attributes = APPEND_TIME if has_append_time else 0
+    has_relative_offsets = bool(codec and magic and records)
+    base_offset = records[0].offset if has_relative_offsets else 0
     try:
-        plain = b"".join(_write(record, record.offset - start, magic, append_time) for record in records)
+        messages = b"".join(
+            _encode_message(record, record.offset - base_offset, magic, attributes) for record in records
+        )
     except EncodeError:
         raise
     except (struct.error, *UNWRITABLE):
         raise explain_unwritable(_MESSAGE, magic, records) from None
     if not codec or not records:
-        return plain
-    value = compress(codec, plain, level)
+        return messages
+    value = compress(codec, messages, level)
     if codec == _LZ4 and magic == 0:
         value = with_old_header(value)
     wrapper = Record(records[-1].offset, max(record.timestamp for record in records), None, value)
-    return _write(wrapper, wrapper.offset, magic, codec | append_time)
+    return _encode_message(wrapper, wrapper.offset, magic, codec | attributes)
 
 
-def _write(record: Record, offset: int, magic: int, attributes: int) -> bytes:
+def _encode_message(record: Record, offset: int, magic: int, attributes: int) -> bytes:
+    """Encode the record as a message with this offset. Raises `EncodeError` for a record with headers."""
     if record.headers:
         raise EncodeError(_MESSAGE, magic, "headers", "only magic 2 has headers")
     parts = [bytes((magic, attributes))]

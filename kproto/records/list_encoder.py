@@ -55,23 +55,24 @@ def unnumbered(
         if column is not None and len(column) != count:
             raise EncodeError("RecordBatch", 2, name, f"{len(column)} for {count} timestamps")
     codec = codec_number(compression)
-    named = headers is not None and headers.count(()) < count and any(headers)
+    has_headers = headers is not None and headers.count(()) < count and any(headers)
     try:
-        if not named and _regular(timestamps, keys, values):
-            (pieces, largest), latest = _alike(timestamps, values), timestamps[-1]
+        if not has_headers and _are_rows_uniform(timestamps, keys, values):
+            pieces, largest_record = _encode_uniform_rows(timestamps, values)
+            max_timestamp = timestamps[-1]
         else:
-            pieces, largest = _each(timestamps, keys, values, headers if named else None)
-            latest = max(timestamps)
+            pieces, largest_record = _encode_rows(timestamps, keys, values, headers if has_headers else None)
+            max_timestamp = max(timestamps)
     except (LookupError, *UNWRITABLE):
         builder = BatchBuilder(compression, level=level)
         for row in zip(timestamps, keys, values, headers or repeat(()), strict=False):
             builder.append(*row)
         return builder.unnumbered()
     laid_out, records_size = lay_out(pieces, level, codec)
-    return UnnumberedBatch(count, laid_out, codec, timestamps[0], latest, largest, records_size)
+    return UnnumberedBatch(count, laid_out, codec, timestamps[0], max_timestamp, largest_record, records_size)
 
 
-def _each(
+def _encode_rows(
     timestamps: Sequence[int],
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
@@ -83,42 +84,50 @@ def _each(
     """
     count = len(timestamps)
     varints, _ = small_varints()
-    places: Iterable[bytes] = islice(varints, count)
+    offset_deltas: Iterable[bytes] = islice(varints, count)
     if count > TABLE_SIZE:
-        places = chain(varints, map(zigzag, range(TABLE_SIZE, count)))
-    tails: Iterable[bytes] = repeat(ZERO_BYTE)
+        offset_deltas = chain(varints, map(zigzag, range(TABLE_SIZE, count)))
+    encoded_headers: Iterable[bytes] = repeat(ZERO_BYTE)
     if headers is not None:
-        tails = map(encode_headers, headers)
-    columns = (_moments(timestamps), places, *_sized(keys), *_sized(values), tails)
+        encoded_headers = map(encode_headers, headers)
+    attributes_and_deltas = _attributes_and_deltas(timestamps)
+    key_lengths, key_bytes = _lengths_and_bytes(keys)
+    value_lengths, value_bytes = _lengths_and_bytes(values)
+    columns = (
+        attributes_and_deltas, offset_deltas,
+        key_lengths, key_bytes, value_lengths, value_bytes, encoded_headers,
+    )  # fmt: skip
     bodies = list(map(_join, zip(*columns, strict=False)))
     sizes = list(map(len, bodies))
     lengths = map(varints.__getitem__, sizes)
-    largest = max(sizes)
-    return list(chain.from_iterable(zip(lengths, bodies, strict=True))), largest + len(varints[largest])
+    largest_body = max(sizes)
+    pieces: list[bytes | bytearray] = list(chain.from_iterable(zip(lengths, bodies, strict=True)))
+    return pieces, largest_body + len(varints[largest_body])
 
 
-def _moments(timestamps: Sequence[int]) -> list[bytes]:
+def _attributes_and_deltas(timestamps: Sequence[int]) -> list[bytes]:
     """Return the first bytes of each record after its length: the attributes and the timestamp delta."""
     base = timestamps[0]
-    low, high = min(timestamps) - base, max(timestamps) - base
-    if not low and high < TABLE_SIZE:
+    min_delta, max_delta = min(timestamps) - base, max(timestamps) - base
+    if not min_delta and max_delta < TABLE_SIZE:
         _, deltas = small_varints()
         return [deltas[timestamp - base] for timestamp in timestamps]
-    if low < -_FAR or high >= _FAR:
+    if min_delta < -_LONG_DELTA or max_delta >= _LONG_DELTA:
         return [ZERO_BYTE + zigzag(timestamp - base) for timestamp in timestamps]
-    short, first, middle, last = _pieces()
+    whole, first, middle, last = _varint_tables()
+    # The deltas in zigzag encoding. 14 bits of a number are two bytes of its varint.
     numbers = [delta << 1 ^ delta >> 63 for delta in [timestamp - base for timestamp in timestamps]]
     return [
-        short[number]
+        whole[number]
         if number < 1 << 14
-        else first[number & _BITS] + last[number >> 14]
+        else first[number & _MASK] + last[number >> 14]
         if number < 1 << 28
-        else first[number & _BITS] + middle[number >> 14 & _BITS] + last[number >> 28]
+        else first[number & _MASK] + middle[number >> 14 & _MASK] + last[number >> 28]
         for number in numbers
     ]
 
 
-def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
+def _lengths_and_bytes(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
     """Return two lists for a column of keys or values: the varints of their lengths, and their bytes."""
     varints, _ = small_varints()
     return (
@@ -127,16 +136,18 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
     )
 
 
-def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
-    """Return whether `_alike` can encode the rows.
+def _are_rows_uniform(
+    timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]
+) -> bool:
+    """Return whether `_encode_uniform_rows` can encode the rows.
 
-    `_alike` requires that the rows have no keys, that their values have equal length, that the timestamps
-    ascend, and that there are many rows per millisecond.
+    It requires that the rows have no keys, that their values have equal length, that the timestamps ascend,
+    and that there are many rows per millisecond.
     """
     count = len(timestamps)
-    if keys.count(None) < count or not 1 < count <= _MOST:
+    if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:
         return False
-    if 8 * (timestamps[-1] - timestamps[0]) >= count:
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # There are at most eight rows per millisecond.
         return False
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]
@@ -146,7 +157,9 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
     return list(timestamps) == sorted(timestamps)
 
 
-def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
+def _encode_uniform_rows(
+    timestamps: Sequence[int], values: Sequence[Any]
+) -> tuple[list[bytes | bytearray], int]:
     """Encode rows without keys whose values all have the same length. Fast if many rows share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
@@ -155,40 +168,45 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
     assignment writes the first byte of all these offset deltas, another one the second byte, and so on.
     """
     varints, deltas = small_varints()
-    count, base, length = len(timestamps), timestamps[0], len(values[0])
-    places, null = _places(), NULL + zigzag(length)
+    count, base, value_length = len(timestamps), timestamps[0], len(values[0])
+    # The bytes between the offset delta and the value: a null key, and the length of the value.
+    key_and_length = NULL + zigzag(value_length)
+    delta_bytes = _offset_delta_bytes()
     pieces: list[bytes | bytearray] = []
-    first = largest = 0
+    # The rows from `first` to `end` have the same timestamp, and offset deltas of the same width.
+    first = largest_record = 0
     while first < count:
         end = bisect_right(timestamps, timestamps[first], first)
-        end = min(end, next((limit for limit in _WIDER if limit > first), end))
-        moment, width = deltas[timestamps[first] - base], len(varints[first])
-        size = len(moment) + width + len(null) + length + 1
-        before = varints[size] + moment
-        alike = bytearray(ZERO_BYTE + before + bytes(width) + null).join(values[first:end])
-        # The position in `alike` of the offset delta of the record after `first`, and the distance from there
-        # to the offset delta of the next record.
-        at, step = length + 1 + len(before), len(varints[size]) + size
+        end = min(end, next((limit for limit in _WIDENING_DELTAS if limit > first), end))
+        attributes_and_delta, width = deltas[timestamps[first] - base], len(varints[first])
+        size = len(attributes_and_delta) + width + len(key_and_length) + value_length + 1
+        start = varints[size] + attributes_and_delta
+        # The values of these rows. Between two values: the number of headers of the first record, which is 0,
+        # and the second record up to its value, with an offset delta that is filled in below.
+        joined = bytearray(ZERO_BYTE + start + bytes(width) + key_and_length).join(values[first:end])
+        # The position in `joined` of the offset delta of the record after `first`, and the distance from
+        # there to the offset delta of the next record.
+        delta_at, record_size = value_length + 1 + len(start), len(varints[size]) + size
         for byte in range(width):
-            alike[at + byte :: step] = places[byte][first + 1 : end]
-        pieces += (before + varints[first] + null, alike, ZERO_BYTE)
-        largest = max(largest, step)
+            joined[delta_at + byte :: record_size] = delta_bytes[byte][first + 1 : end]
+        pieces += (start + varints[first] + key_and_length, joined, ZERO_BYTE)
+        largest_record = max(largest_record, record_size)
         first = end
-    return pieces, largest
+    return pieces, largest_record
 
 
 # The smallest offset deltas whose varints take one more byte.
-_WIDER = (64, 8192)
-# The number of offset deltas in the table.
-_MOST = 16384
+_WIDENING_DELTAS = (64, 8192)
+# The number of offset deltas in the table of `_offset_delta_bytes`.
+_MAX_UNIFORM_ROWS = 16384
 # A mask for the 14 bits in two bytes of a varint.
-_BITS = (1 << 14) - 1
+_MASK = (1 << 14) - 1
 # The smallest timestamp delta, in ms (69 years), whose varint takes more than six bytes.
-_FAR = 1 << 41
+_LONG_DELTA = 1 << 41
 
 
 @cache
-def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+def _varint_tables() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Return four tables that map 14 bits to two bytes of a varint.
 
     The first table contains varints of two bytes. The others contain pairs of bytes of longer varints: the
@@ -198,14 +216,18 @@ def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """
     last = [bytes((bits,)) if bits < 128 else bytes((bits & 127 | 128, bits >> 7)) for bits in range(1 << 14)]
     middle = [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
-    return [ZERO_BYTE + two for two in last], [ZERO_BYTE + two for two in middle], middle, last
+    whole = [ZERO_BYTE + two_bytes for two_bytes in last]
+    first = [ZERO_BYTE + two_bytes for two_bytes in middle]
+    return whole, first, middle, last
 
 
 @cache
-def _places() -> list[bytes]:
+def _offset_delta_bytes() -> list[bytes]:
     """Return three byte strings: the first, second and third bytes of the varints of all offset deltas."""
     varints, _ = small_varints()
     return [
         bytes(column)
-        for column in zip(*[varint.ljust(3, ZERO_BYTE) for varint in varints[:_MOST]], strict=True)
+        for column in zip(
+            *[varint.ljust(3, ZERO_BYTE) for varint in varints[:_MAX_UNIFORM_ROWS]], strict=True
+        )
     ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kproto.errors import EncodeError, RecordError
 from kproto.records import BatchBuilder, batches, renumber
 from kproto.records.batch import HEADER_SIZE
-from kproto.records.list_encoder import _each, unnumbered
+from kproto.records.list_encoder import _encode_rows, unnumbered
 from kproto.testing.strategies import NOW, contents, headers
 from tests.records.claims import WILD
 
@@ -82,7 +82,7 @@ def test_offset_deltas_of_all_widths_have_the_bytes_of_the_builder(count: int) -
 def test_records_with_headers_are_encoded_without_the_builder() -> None:
     rows: list[Any] = [(NOW + number, b"k", b"v", (("h", b"x" * number),)) for number in range(3)]
     moments, keys, values, tails = (list(column) for column in zip(*rows, strict=True))
-    assert b"".join(_each(moments, keys, values, tails)[0]) == built(rows)[HEADER_SIZE:]
+    assert b"".join(_encode_rows(moments, keys, values, tails)[0]) == built(rows)[HEADER_SIZE:]
 
 
 @given(st.lists(st.sampled_from(EDGES), min_size=1, max_size=40), st.booleans())
