@@ -43,9 +43,9 @@ WORTH_COLUMNS = 1000
 # per record. A million records as columns take 120 MB.
 TOO_MANY = 500_000
 
-_int32 = struct.Struct(">i").unpack_from
-_span = struct.Struct(">qi4xb4xhi30xi").unpack_from
-_SMALLEST = 14  # The smallest valid size: that of an empty message of magic 0.
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_span = struct.Struct(">qi4xb4xhi30xi").unpack_from
+_MIN_SIZE = 14  # The smallest valid value of the size field: that of an empty message of magic 0.
 
 
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
@@ -61,29 +61,30 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
 
 
 def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None) -> Iterator[Batch]:
-    whole, view = data, memoryview(data)
-    end = len(whole)
+    """Iterate over the batches from position `at` on, as `batches` does."""
+    buffer, view = data, memoryview(data)
+    end = len(buffer)
     while end - at >= OVERHEAD:
-        size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
-        if size < _SMALLEST:
+        size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True)
+        if size < _MIN_SIZE:
             raise RecordError(
                 "RecordBatch",
                 -1,
                 "size",
                 at + 8,
-                f"the size of the batch is {size}, but must be at least {_SMALLEST}",
+                f"the size of the batch is {size}, but must be at least {_MIN_SIZE}",
             )
         stop = at + OVERHEAD + size
-        magic = whole[at + 16] if at + 16 < end else 0
+        magic = buffer[at + 16] if at + 16 < end else 0
         if magic > 2:
             raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
         if stop > end:
             return  # The last batch is truncated.
         if magic == 2:
-            batch = read_batch(whole, at, stop, view if check_crc else None)
+            batch = read_batch(buffer, at, stop, view if check_crc else None)
         else:
-            whole = whole if isinstance(whole, bytes) else bytes(view)
-            batch = read_message(whole, at, stop, check_crc, max_decompressed)
+            buffer = buffer if isinstance(buffer, bytes) else bytes(view)
+            batch = read_message(buffer, at, stop, check_crc, max_decompressed)
         yield batch
         at = stop
 
@@ -108,10 +109,10 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
     check_data(data)
     at, end = 0, len(data)
     while end - at >= HEADER_SIZE:
-        base_offset, size, magic, attributes, last_delta, count = _span(data, at)
+        base_offset, size, magic, attributes, last_delta, count = _unpack_span(data, at)
         stop, last_offset, codec = at + OVERHEAD + size, base_offset + last_delta, attributes & CODEC_BITS
-        regular = magic == 2 and size >= HEADER_SIZE - OVERHEAD and codec < len(CODECS)
-        if not (regular and stop <= end and last_delta >= 0 <= count and last_offset <= INT64_MAX):
+        is_readable = magic == 2 and size >= HEADER_SIZE - OVERHEAD and codec < len(CODECS)
+        if not (is_readable and stop <= end and last_delta >= 0 <= count and last_offset <= INT64_MAX):
             break
         yield BatchSpan(at, stop, base_offset, last_offset, codec, count)
         at = stop
@@ -128,10 +129,10 @@ def has_many_records(*fields: Data) -> bool:
     for data in fields:
         at, end = 0, len(data)
         while count < WORTH_COLUMNS and end - at >= HEADER_SIZE and data[at + 16] == 2:
-            size: int = _int32(data, at + 8)[0]
+            size: int = _unpack_int32(data, at + 8)[0]
             if size < HEADER_SIZE - OVERHEAD:
                 break
-            count += min(_int32(data, at + 57)[0], size)
+            count += min(_unpack_int32(data, at + 57)[0], size)
             at += OVERHEAD + size
     return count >= WORTH_COLUMNS
 
@@ -145,10 +146,10 @@ def has_too_many_records(data: Data) -> bool:
     count = at = 0
     end = len(data)
     while end - at >= HEADER_SIZE and data[at + 16] == 2:
-        size: int = _int32(data, at + 8)[0]
+        size: int = _unpack_int32(data, at + 8)[0]
         if size < HEADER_SIZE - OVERHEAD:
             break
-        count += max(_int32(data, at + 57)[0], 0)
+        count += max(_unpack_int32(data, at + 57)[0], 0)
         at += OVERHEAD + size
     return count > TOO_MANY and count * SMALLEST_RECORD > end
 
@@ -163,10 +164,12 @@ class AbortedTransactions:
     `skips` raises `RecordError` for a marker that cannot be read. See KIP-98 and Java's `CompletedFetch`.
     """
 
-    __slots__ = ("_open", "_waiting")
+    __slots__ = ("_open", "_pending")
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
+        # The transactions that begin after the batches read so far, by descending first offset.
+        self._pending = sorted(aborted, key=lambda pair: pair[1], reverse=True)
+        # Maps the producer id of each aborted transaction in progress to its first offset.
         self._open: dict[int, int] = {}
 
     @property
@@ -175,14 +178,14 @@ class AbortedTransactions:
 
         A reader that continues at this position passes these pairs as `aborted`.
         """
-        return [*self._open.items(), *reversed(self._waiting)]
+        return [*self._open.items(), *reversed(self._pending)]
 
     def skips(self, batch: Batch) -> bool:
-        """Return whether `batch` belongs to an aborted transaction."""
-        if batch.producer_id < 0 or not (self._waiting or self._open):
+        """Return whether `batch` belongs to an aborted transaction; an abort marker ends its transaction."""
+        if batch.producer_id < 0 or not (self._pending or self._open):
             return False
-        while self._waiting and self._waiting[-1][1] <= batch.last_offset:
-            producer_id, first_offset = self._waiting.pop()
+        while self._pending and self._pending[-1][1] <= batch.last_offset:
+            producer_id, first_offset = self._pending.pop()
             self._open[producer_id] = first_offset
         if batch.is_control:
             if batch.producer_id in self._open and is_abort_marker(batch):

@@ -27,13 +27,13 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 # If a base or an encoded delta has at least this absolute value, their sum may exceed int64. The sum is then
 # wrapped, as in Java.
-_FAR = 1 << 61
+_WRAP_BOUND = 1 << 61
 # The maximum number of headers of one record. A decoded header takes up to forty times the memory of its
 # encoded bytes. Java has no limit.
 MAX_HEADERS = 100_000
 # The number of bytes after the length in the smallest record: attributes, two deltas, two nulls and a count
 # of headers.
-_SHORTEST = 6
+_MIN_LENGTH = 6
 
 
 class Record(msgspec.Struct, gc=False):
@@ -54,12 +54,13 @@ def format_record(key: object, value: object, headers: Headers) -> str:
 
     Key and value are bytes or None, or what an application's deserializer has returned.
     """
-    parts = [_short(value)] if key is None else [f"{_short(key)} = {_short(value)}"]
-    parts += [f"{name}: {_short(of)}" for name, of in headers]
+    text = _format_content(value)
+    parts = [text] if key is None else [f"{_format_content(key)} = {text}"]
+    parts += [f"{name}: {_format_content(content)}" for name, content in headers]
     return ", ".join(parts)
 
 
-def _short(data: object) -> str:
+def _format_content(data: object) -> str:
     if data is None:
         return "null"
     if not isinstance(data, bytes):
@@ -69,6 +70,8 @@ def _short(data: object) -> str:
 
 
 class MalformedRecord(Exception):
+    """The malformed `field` of a record, and the position `at` in the bytes that were read."""
+
     def __init__(self, field: str, at: int, detail: str = "") -> None:
         self.field = field
         self.at = at
@@ -80,12 +83,15 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
 
-    The loop reads varints of one or two bytes inline, and calls `_varint` for longer ones. Parsing a small
-    record therefore takes only 1 µs.
+    `append_time` is the timestamp of every record with LogAppendTime, otherwise None. Raises
+    `MalformedRecord`, or `IndexError` if the bytes end too early.
+
+    The loop reads varints of one or two bytes inline, and calls `_read_varint` for longer ones. Parsing a
+    small record therefore takes only 1 µs.
     """
     records: list[Record] = []
     add = records.append
-    wraps = not (-_FAR < base_offset < _FAR and -_FAR < base_timestamp < _FAR)
+    may_wrap = not (-_WRAP_BOUND < base_offset < _WRAP_BOUND and -_WRAP_BOUND < base_timestamp < _WRAP_BOUND)
     keys: dict[bytes, str] = {}
     key: bytes | None
     value: bytes | None
@@ -98,7 +104,7 @@ def parse_records(
             size += (high << 7) - 128
             at += 2
         else:
-            size, at = _varint(data, at, "length")
+            size, at = _read_varint(data, at, "length")
         if size & 1:
             raise MalformedRecord("length", at, "a negative length")
         end = at + (size >> 1)
@@ -110,8 +116,8 @@ def parse_records(
             delta += (high << 7) - 128
             at += 2
         else:
-            delta, at = _varlong(data, at)
-            wraps = wraps or delta > _FAR
+            delta, at = _read_varlong(data, at)
+            may_wrap = may_wrap or delta > _WRAP_BOUND
         timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
         delta = data[at]
         if delta < 128:
@@ -120,7 +126,7 @@ def parse_records(
             delta += (high << 7) - 128
             at += 2
         else:
-            delta, at = _varint(data, at, "offsetDelta")
+            delta, at = _read_varint(data, at, "offsetDelta")
         offset = base_offset + ((delta >> 1) ^ -(delta & 1))
         size = data[at]
         if size < 128:
@@ -129,7 +135,7 @@ def parse_records(
             size += (high << 7) - 128
             at += 2
         else:
-            size, at = _varint(data, at, "key")
+            size, at = _read_varint(data, at, "key")
         if size & 1:
             if size != 1:
                 raise MalformedRecord("key", at, "a negative length")
@@ -145,7 +151,7 @@ def parse_records(
             size += (high << 7) - 128
             at += 2
         else:
-            size, at = _varint(data, at, "value")
+            size, at = _read_varint(data, at, "value")
         if size & 1:
             if size != 1:
                 raise MalformedRecord("value", at, "a negative length")
@@ -165,7 +171,7 @@ def parse_records(
     if append_time is not None:
         for record in records:
             record.timestamp = append_time
-    if wraps:
+    if may_wrap:
         for record in records:
             record.timestamp = wrap(record.timestamp)
             record.offset = wrap(record.offset)
@@ -180,9 +186,9 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
     A record with a malformed length counts as complete and extends to the end of `data`, so that parsing it
     raises the error.
     """
-    end, beyond = len(data), at + most_bytes
+    end, last_start = len(data), at + most_bytes
     for number in range(most):
-        if at > beyond:
+        if at > last_start:
             return number, at
         start = at
         try:
@@ -193,7 +199,7 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
                 size += (high << 7) - 128
                 at += 2
             else:
-                size, at = _varint(data, at, "length")
+                size, at = _read_varint(data, at, "length")
         except MalformedRecord:
             return number + 1, end
         except IndexError:
@@ -211,14 +217,15 @@ def begins_records(start: memoryview) -> bool:
     data, at = bytes(start), 0
     while at < len(data):
         try:
-            raw, at = _varint(data, at, "length")
+            encoded_length, at = _read_varint(data, at, "length")
         except MalformedRecord:
             return False
         except IndexError:
             break  # The varint continues beyond `start`, so the length is unknown.
-        if raw & 1 or raw < 2 * _SHORTEST:
+        # The zigzag encoding of a length is twice the length, and odd if the length is negative.
+        if encoded_length & 1 or encoded_length < 2 * _MIN_LENGTH:
             return False
-        at += raw >> 1
+        at += encoded_length >> 1
     return len(data) > 0
 
 
@@ -232,7 +239,7 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
     if count < 128:
         at += 1
     else:
-        count, at = _varint(data, at, "headers")
+        count, at = _read_varint(data, at, "headers")
     if count & 1:
         raise MalformedRecord("headers", at, "a negative number of headers")
     count >>= 1
@@ -247,19 +254,19 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
         if size < 128:
             at += 1
         else:
-            size, at = _varint(data, at, "headers.key")
+            size, at = _read_varint(data, at, "headers.key")
         stop = at + (size >> 1)
         if size & 1 or stop >= end:
             raise MalformedRecord("headers.key", at, "a length that is negative or too large")
-        raw = data[at:stop]
-        key = keys.get(raw)
+        encoded_key = data[at:stop]
+        key = keys.get(encoded_key)
         if key is None:
-            key = keys[raw] = decode_header_key(raw)
+            key = keys[encoded_key] = decode_header_key(encoded_key)
         size = data[stop]
         if size < 128:
             at = stop + 1
         else:
-            size, at = _varint(data, stop, "headers.value")
+            size, at = _read_varint(data, stop, "headers.value")
         if size & 1:
             if size != 1:
                 raise MalformedRecord("headers.value", at, "a negative length")
@@ -275,11 +282,11 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
 
 def decode_header_key(raw: bytes) -> str:
     """Decode a header key as Java does: malformed bytes become U+FFFD."""
-    return raw.decode("utf-8", _JAVA)
+    return raw.decode("utf-8", _JAVA_DECODING)
 
 
-def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes as Java does.
+def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
+    """Return the replacement of malformed bytes as in Java, and the position after them.
 
     Java replaces an encoded surrogate with one character, and Python's handler "replace" with three. Both
     treat all other malformed bytes alike.
@@ -287,16 +294,16 @@ def _replacement(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
     if sequence[0] == 0xED and b"\xa0" <= sequence[1:2] < b"\xc0":
-        whole = len(sequence) == 3 and sequence[2] & 0xC0 == 0x80
-        return "\ufffd", error.start + (3 if whole else 2)
+        is_complete = len(sequence) == 3 and sequence[2] & 0xC0 == 0x80
+        return "\ufffd", error.start + (3 if is_complete else 2)
     return "\ufffd", error.end
 
 
-_JAVA = "kproto.java"
-codecs.register_error(_JAVA, _replacement)
+_JAVA_DECODING = "kproto.java"
+codecs.register_error(_JAVA_DECODING, _replace_malformed)
 
 
-def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
+def _read_varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
     """Read an unsigned varint of at most 5 bytes, truncated to 32 bits as in Java. Return it and its end."""
     value = shift = 0
     for stop in range(at, at + 5):
@@ -308,7 +315,7 @@ def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
     raise MalformedRecord(field, at, "a varint of more than 5 bytes")
 
 
-def _varlong(data: bytes, at: int) -> tuple[int, int]:
+def _read_varlong(data: bytes, at: int) -> tuple[int, int]:
     """Read an unsigned varint of at most 10 bytes, truncated to 64 bits as in Java. Return it and its end."""
     value = shift = 0
     for stop in range(at, at + 10):
@@ -327,12 +334,12 @@ def wrap(value: int) -> int:
 
 def zigzag(value: int) -> bytes:
     """Encode a signed number as Kafka's varint or varlong. The number wraps at 64 bits, as in Java."""
-    if 0 <= value < _SHORT:
-        return _SHORT_VARINTS[value]
+    if 0 <= value < _CACHED_COUNT:
+        return _CACHED_VARINTS[value]
     unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
     # A fast path for varints of three bytes, such as most timestamp and offset deltas in large batches.
     if 1 << 14 <= unsigned < 1 << 21:
-        return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
+        return _first_two_bytes()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()
     while unsigned > 127:
         out.append(unsigned & 127 | 128)
@@ -341,10 +348,11 @@ def zigzag(value: int) -> bytes:
     return bytes(out)
 
 
-_SHORT = 1024
-_SHORT_VARINTS = [
+# The zigzag varints of the numbers from 0 to `_CACHED_COUNT` - 1, which have one or two bytes.
+_CACHED_COUNT = 1024
+_CACHED_VARINTS = [
     bytes((2 * number,)) if number < 64 else bytes((2 * number & 127 | 128, number >> 6))
-    for number in range(_SHORT)
+    for number in range(_CACHED_COUNT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
 # The varints of the numbers from 0 to `TABLE_SIZE` - 1 are cached.
@@ -352,7 +360,7 @@ TABLE_SIZE = 65536
 
 
 @cache
-def _continued() -> list[bytes]:
+def _first_two_bytes() -> list[bytes]:
     """Return a table that maps the low 14 bits of a longer varint to its first two bytes."""
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
@@ -368,9 +376,11 @@ def small_varints() -> tuple[list[bytes], list[bytes]]:
     An entry of the first table is the zigzag varint. An entry of the second table is an attributes byte (0),
     followed by the varint.
     """
-    two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
-    three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
-    varints = [*_SHORT_VARINTS[:64], *two, *three]
+    two_bytes = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
+    three_bytes = [
+        low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _first_two_bytes()[::2]
+    ]
+    varints = [*_CACHED_VARINTS[:64], *two_bytes, *three_bytes]
     return varints, [ZERO_BYTE + varint for varint in varints]
 
 
@@ -412,19 +422,19 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         try:
             key = HEADER_NAMES[name]
         except KeyError:
-            key = _name(name)
+            key = _encode_header_key(name)
         if content is None:
             pieces += (key, NULL)
         else:
             raw = content if type(content) is bytes else to_bytes(content)
             size = len(raw)
-            pieces += (key, _SHORT_VARINTS[size] if size < _SHORT else zigzag(size), raw)
+            pieces += (key, _CACHED_VARINTS[size] if size < _CACHED_COUNT else zigzag(size), raw)
     return b"".join(pieces)
 
 
-def _name(name: str) -> bytes:
+def _encode_header_key(name: str) -> bytes:
     """Encode a header key and cache the result, because a topic has few different keys."""
-    if len(HEADER_NAMES) >= _MOST_NAMES:
+    if len(HEADER_NAMES) >= _MAX_HEADER_NAMES:
         HEADER_NAMES.clear()
     raw = name.encode()
     HEADER_NAMES[name] = encoded = zigzag(len(raw)) + raw
@@ -434,4 +444,5 @@ def _name(name: str) -> bytes:
 # A cache of encoded header keys. `encode_headers` adds to it.
 HEADER_NAMES: dict[str, bytes] = {}
 
-_MOST_NAMES = 1024
+# At this number of keys, the cache is cleared.
+_MAX_HEADER_NAMES = 1024

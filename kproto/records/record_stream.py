@@ -39,36 +39,39 @@ def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -
 
 
 def _record_lists(batch: Batch, size: int, max_decompressed: int | None) -> Iterator[list[Record]]:
-    blocks = _blocks(batch, max_decompressed)
-    # `data[at:]` is not decoded yet. `before` is the position of `data` in the decompressed bytes, or in the
-    # records field if the batch is not compressed.
+    """Iterate as `record_lists` does, over a batch of magic 2; decompress a block when a record needs it."""
+    blocks = _decompressed_blocks(batch, max_decompressed)
+    # `data[at:]` is not decoded yet.
     data, at, remaining = bytearray(), 0, batch.count
-    before = 0 if batch.codec else batch.start + HEADER_SIZE
+    # The positions of the first record and of `data`: in the decompressed bytes, or in the records field if
+    # the batch is not compressed.
+    records_position = 0 if batch.codec else batch.start + HEADER_SIZE
+    data_position = records_position
     while remaining:
         count, stop = complete_records(data, at, min(size, remaining), PART_BYTES)
         if not count:
             block = next(blocks, None)
             if block is None:
-                size = before + len(data) - (0 if batch.codec else batch.start + HEADER_SIZE)
-                check_count(batch, size)
+                records_size = data_position + len(data) - records_position
+                check_count(batch, records_size)
                 detail = place_in_batch("", batch)
-                raise RecordError("RecordBatch", 2, "records", before + len(data), detail)
+                raise RecordError("RecordBatch", 2, "records", data_position + len(data), detail)
             del data[:at]
-            before, at = before + at, 0
+            data_position, at = data_position + at, 0
             data += block
             continue
         part = bytes(memoryview(data)[at:stop])
-        records, end = parse_records_at(batch, part, 0, count, before + at, len(part))
+        records, end = parse_records_at(batch, part, 0, count, data_position + at, len(part))
         if end != len(part):
-            raise RecordError("RecordBatch", 2, "records", before + stop, place_in_batch("", batch))
+            raise RecordError("RecordBatch", 2, "records", data_position + stop, place_in_batch("", batch))
         at, remaining = stop, remaining - count
         yield records
     if at != len(data) or next(blocks, None) is not None:
         detail = place_in_batch(f"{batch.count} records leave bytes behind them", batch)
-        raise RecordError("RecordBatch", 2, "count", before + at, detail)
+        raise RecordError("RecordBatch", 2, "count", data_position + at, detail)
 
 
-def _blocks(batch: Batch, max_decompressed: int | None) -> Iterator[bytes]:
+def _decompressed_blocks(batch: Batch, max_decompressed: int | None) -> Iterator[bytes]:
     """Decompress the records of a batch block by block."""
     start = batch.start + HEADER_SIZE
     compressed = memoryview(batch.buffer)[start : batch.end]

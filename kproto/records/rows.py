@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 # `row_lists` decodes to columns only up to this number of decompressed bytes, or up to 16 times the size of
 # the `records` field if that is more.
-_MOST_BYTES = 32 << 20
+_MAX_COLUMN_BYTES = 32 << 20
 
 
-class _Wanted(TypedDict):
+class _Selection(TypedDict):
     """The arguments of `rows` and `row_lists` that select records."""
 
     check_crc: bool
@@ -57,15 +57,15 @@ def rows(
     times as fast as decoding row by row.
     """
     check_data(data)
-    wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
-    columns, known = _as_columns(data, max_decompressed, wanted)
+    selection = _Selection(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
+    columns, column_error = _decode_to_columns(data, max_decompressed, selection)
     if columns is not None:
         try:
             return columns.rows()
         finally:
             columns.release()
     decoded: list[Record] = []
-    for records in _row_by_row(data, known, max_decompressed, None, **wanted):
+    for records in _decode_by_row(data, column_error, max_decompressed, None, **selection):
         decoded += records
     return decoded
 
@@ -93,24 +93,26 @@ def row_lists(
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
-    wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
-    columns, known = None, None
+    selection = _Selection(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
+    columns, column_error = None, None
     if not has_too_many_records(data):
         with suppress(IllegalState):
-            columns, known = _as_columns(data, max_decompressed, wanted, max(_MOST_BYTES, 16 * len(data)))
+            columns, column_error = _decode_to_columns(
+                data, max_decompressed, selection, max(_MAX_COLUMN_BYTES, 16 * len(data))
+            )
     if columns is not None:
         try:
             yield from columns.row_lists(size)
         finally:
             columns.release()
         return
-    for decoded in _row_by_row(data, known, max_decompressed, size, **wanted):
+    for decoded in _decode_by_row(data, column_error, max_decompressed, size, **selection):
         if decoded:
             yield decoded
 
 
-def _as_columns(
-    data: Data, max_decompressed: int | None, wanted: _Wanted, most: int | None = None
+def _decode_to_columns(
+    data: Data, max_decompressed: int | None, selection: _Selection, most: int | None = None
 ) -> tuple[Columns | None, RecordError | None]:
     """Decode to columns if this is faster than decoding row by row.
 
@@ -121,11 +123,11 @@ def _as_columns(
 
     Raises `IllegalState` if the records decompress to more than `most` bytes.
     """
-    if (read := _columns(data)) is None:
+    if (read := _column_reader(data)) is None:
         return None, None
     try:
         limit = {} if most is None else {"most": most}
-        columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True, **limit)
+        columns = read(data, **selection, max_decompressed=max_decompressed, lent=True, **limit)
         # `headers_between` decodes the headers of all rows, so that malformed headers raise an error here.
         columns.headers_between(0, 0)
     except RecordError as error:
@@ -139,9 +141,9 @@ def _drop_traceback(error: RecordError) -> RecordError:
     return error.with_traceback(None)
 
 
-def _row_by_row(
+def _decode_by_row(
     data: Data,
-    known: RecordError | None,
+    column_error: RecordError | None,
     max_decompressed: int | None,
     size: int | None,
     *,
@@ -152,8 +154,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch, or in lists of at most `size` records.
 
-    `known` is the error of an earlier decoding to columns, or None. When the iteration reaches the batch of
-    this error, the error is raised without decompressing the batch again.
+    `column_error` is the error of an earlier decoding to columns, or None. When the iteration reaches the
+    batch of this error, the error is raised without decompressing the batch again.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
@@ -161,8 +163,12 @@ def _row_by_row(
             continue
         if from_offset is not None and batch.last_offset < from_offset:
             continue
-        if known and (known.field, known.offset) == ("records", batch.start + HEADER_SIZE):
-            raise known
+        if (
+            column_error
+            and column_error.field == "records"
+            and column_error.offset == batch.start + HEADER_SIZE
+        ):
+            raise column_error
         lists: Iterable[list[Record]]
         if size is None:
             lists = (batch.parse(batch, max_decompressed),)
@@ -175,13 +181,14 @@ def _row_by_row(
                 yield records
 
 
-def _columns(data: Data) -> Callable[..., Columns] | None:
+def _column_reader(data: Data) -> Callable[..., Columns] | None:
     """Return the function `columns`, or None if its packages are missing or reading rows is faster."""
-    return _read_columns() if has_many_records(data) else None
+    return _import_column_reader() if has_many_records(data) else None
 
 
 @cache
-def _read_columns() -> Callable[..., Columns] | None:
+def _import_column_reader() -> Callable[..., Columns] | None:
+    """Return the function `columns`, or None if numpy or pyarrow is missing."""
     try:
         from .columns import columns
     except MissingExtra:

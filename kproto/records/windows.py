@@ -64,11 +64,11 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8
-    one_byte, two = low < 128, (low >= 128) & (high < 128)
-    raw = np.where(one_byte, low, low & 127 | (high & 127) << 7)
-    value = (raw >> 1) ^ -(raw & 1)
-    width = np.where(one_byte, 1, np.where(two, 2, 3))
-    varint = (np.where(width < 3, value, raw) << 2 | width).astype(np.int32)
+    is_one_byte, is_two_bytes = low < 128, (low >= 128) & (high < 128)
+    unsigned = np.where(is_one_byte, low, low & 127 | (high & 127) << 7)
+    value = (unsigned >> 1) ^ -(unsigned & 1)
+    width = np.where(is_one_byte, 1, np.where(is_two_bytes, 2, 3))
+    varint = (np.where(width < 3, value, unsigned) << 2 | width).astype(np.int32)
     size = np.where((width < 3) & (value >= 0), value + width, 0)
     return varint, size
 
@@ -79,15 +79,15 @@ def varints(window: Int64s) -> tuple[Int64s, Int64s]:
     The width is 0 if the varint is longer than its window.
     """
     width = np.ones(len(window), np.int64)
-    more = window >> 7 & 1
+    continues = window >> 7 & 1
     value = window & 127
     for byte in range(1, 8):
-        if not more.any():
+        if not continues.any():
             break
-        width += more
-        value |= (window >> (8 * byte) & 127 & -more) << (7 * byte)
-        more &= window >> (8 * byte + 7) & 1
-    width[more != 0] = 0
+        width += continues
+        value |= (window >> (8 * byte) & 127 & -continues) << (7 * byte)
+        continues &= window >> (8 * byte + 7) & 1
+    width[continues != 0] = 0
     return (value >> 1) ^ -(value & 1), width
 
 
@@ -105,11 +105,12 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     entry >>= 2
     value: Int64s = entry.astype(np.int64)
     if int(width.max(initial=0)) > 2:
-        some = np.flatnonzero(width > 2)
-        entry = table[window[some] >> 16 & 0xFFFF]
+        # The varints that need a second look-up.
+        longer = np.flatnonzero(width > 2)
+        entry = table[window[longer] >> 16 & 0xFFFF]
         high_bits = entry >> 2
-        raw = value[some] | (high_bits << 1 ^ high_bits >> 31).astype(np.int64) << 14
-        value[some] = (raw >> 1) ^ -(raw & 1)
+        unsigned = value[longer] | (high_bits << 1 ^ high_bits >> 31).astype(np.int64) << 14
+        value[longer] = (unsigned >> 1) ^ -(unsigned & 1)
         entry &= 3
-        width[some] = np.where(entry < 3, entry + 2, 0)
+        width[longer] = np.where(entry < 3, entry + 2, 0)
     return value, width
