@@ -10,8 +10,8 @@ The original is the goroutine around ConsumeClaim in consumer_group_session.go.
   fix is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
 
 * The handler takes a message at every poll of the application, and marks it. The handler returns when the
-  session ends, or when its channel of messages is closed and empty, but not before the application has taken
-  its message.
+  session ends, or when its channel of messages is closed and empty. If it holds a message at the end of the
+  session, it returns only after the application has taken this message.
 
 * When a claim returns, the session ends (M103), unless the claim was revoked cooperatively.
 

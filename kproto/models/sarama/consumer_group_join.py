@@ -2,7 +2,8 @@
 
 The branches of newSession, with the retries that they use (Group.Rebalance.Retry.Max, by default 4):
 
-* The coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
+* The coordinator is unknown: look it up. If the lookup fails, wait for Rebalance.Retry.Backoff (2 s) and look
+  it up again.
 
 * No response to JoinGroup or SyncGroup: close the connection, and return the error.
 
@@ -13,12 +14,11 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 
 * MEMBER_ID_REQUIRED: keep the id, and send JoinGroup again immediately with the same reason (M40).
 
-* NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
-  for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id (M35, M36, M37,
-  M41).
+* NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait for
+  Rebalance.Retry.Backoff, look the coordinator up, and join again with the same id (M35, M36, M37, M41).
 
-* After these four errors, the join uses one retry, and every failed lookup another. If no retry is left,
-  return the error.
+* Each lookup that follows such a wait uses one retry, whether it succeeds or fails. If no retry is left,
+  return the error instead of waiting.
 
 * FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
 
@@ -29,7 +29,8 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 * Errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.
 
-* An empty assignment is valid. The next subscription contains the user data of the last assignment.
+* An empty assignment is valid. The next subscription contains the user data of the last assignment that was
+  not empty.
 
 A canceled context ends a backoff, and prevents the next JoinGroup. A request in flight completes first.
 """
@@ -281,7 +282,10 @@ def _on_refreshed(join: Join, error: GoError | None) -> None:
 
 
 def _count_partitions(join: Join) -> None:
-    """Call Client.Partitions for each topic, and make the plan. Refresh a topic that is not cached once."""
+    """Call Client.Partitions for each topic, and make the plan.
+
+    A topic without cached partitions is refreshed first. If it still has none, the join fails.
+    """
     metadata = join.group.client.metadata
     assert join.counts is not None
     for topic in join.counts:

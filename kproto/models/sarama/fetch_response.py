@@ -1,16 +1,17 @@
 """The part of a Fetch response for one partition (sarama consumer.go, parseResponse, parseRecords, v1.61.1).
 
-* Records below the requested offset are dropped. A batch without a record at or above the requested offset
-  advances the offset by one.
+* Records below the requested offset are dropped. If the response has records, a batch without a record at or
+  above the requested offset advances the offset by one.
 
 * Control batches advance the offset and yield no message. Under read_committed, the same applies to batches
   of aborted transactions.
 
-* If the response has only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
-  header, up to Fetch.Max. At Fetch.Max, the message is reported as too large, and skipped (M190).
+* If the response has only an incomplete batch, the fetch size increases, up to Fetch.Max: to the size in the
+  batch's header if this size is larger, and otherwise to twice the fetch size. If the fetch size is already
+  Fetch.Max, the message is reported as too large, and skipped (M190).
 
-* A batch that compaction has emptied advances the offset to its end, unless its end is above the high
-  watermark (M191).
+* If compaction has emptied all batches of a response, the offset advances to the end of the last batch. The
+  offset does not change if this end is above the high watermark (M191).
 
 * The high watermark is updated only by responses with records (M192).
 """

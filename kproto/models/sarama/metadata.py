@@ -2,16 +2,18 @@
 
 * The first Metadata request goes to a bootstrap address and requests all topics (Metadata.Full).
 
-* Later requests go to the broker with the fewest requests in flight. To find this broker, the client waits
-  for the lock of each broker. So while a JoinGroup is in flight to any broker, no metadata is requested.
+* Once brokers are known, a request goes to the broker with the fewest requests in flight. To find this
+  broker, the client waits for the lock of each broker. So while a JoinGroup is in flight to any broker, no
+  metadata is requested.
 
 * One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the refresh does not cover
   waits for the next one, which requests the topics of all waiting routines.
 
 * A refresh is repeated, up to Metadata.Retry.Max times, if a topic is unknown or has no leader.
 
-* The background updater requests all topics every RefreshFrequency. The partition checker only reads the
-  cached metadata, so it notices new partitions after at most two ticks (M93).
+* The background updater requests all topics every RefreshFrequency. The partition checker, which runs at the
+  same interval, only reads the cached metadata. So it notices new partitions after at most two intervals
+  (M93).
 
 * A broker is removed after a failed request. When no bootstrap address is left, the failed addresses are used
   again.
@@ -107,7 +109,8 @@ class Metadata:
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
         Go map, which begins at a random broker. The first broker's lock is taken twice, and so is the lock of
-        each broker that is less loaded than those before it. A bootstrap address needs no such locks.
+        each broker that is less loaded than those before it. A request to a bootstrap address takes no locks
+        of registered brokers.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):

@@ -85,8 +85,8 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# The same table for Shopify/sarama 1.38.1, for members without an instance id. It has no OffsetCommit, whose
-# version depends on Offsets.Retention (constructRequest in offset_manager.go).
+# The same table for Shopify/sarama 1.38.1, for members without an instance id. It has no entry for
+# OffsetCommit, whose version depends on Offsets.Retention (constructRequest in offset_manager.go).
 SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {(0, 10, 1): 3, (0, 11): 4, (1, 1): 7, (2, 1): 10, (2, 3): 11},
     ListOffsetsRequest: {(0, 10, 1): 1},
