@@ -1,7 +1,8 @@
 """Compile regular expressions that come from users, requests or other clients.
 
-Python warns that a pattern such as `[[:alpha:]]` or `[a||b]` may change its meaning in a future release. Here
-the operator of a broker would see this warning, but it is meant for the author of the pattern.
+Python warns that a pattern such as `[[:alpha:]]` or `[a||b]` may change its meaning in a future release. The
+warning is meant for the author of the pattern, but would reach the operator of a broker. So this module
+suppresses it.
 """
 
 from __future__ import annotations

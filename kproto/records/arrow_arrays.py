@@ -91,7 +91,7 @@ def from_numpy(values: NDArray[Any], null: Bools | None = None) -> Any:
 
 
 def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the numbers of an Arrow array without a copy. The array has the type `dtype` and no nulls."""
+    """Return the numbers of an Arrow array without a copy. The array must have type `dtype` and no nulls."""
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 

@@ -1,7 +1,7 @@
 """One record batch of magic 2: its header and its records.
 
-* The CRC is checked before any other field is used. The record count and every length are checked against the
-  bytes of the batch.
+* The CRC is checked before any field that it covers is used, unless the caller skips the check. The record
+  count and every length are checked against the bytes of the batch.
 
 * Errors are `RecordError`: `version` is the magic, `field` the malformed field, and `offset` the field's
   position in the `records` field. If the records are compressed, `offset` is the position in the decompressed
@@ -85,8 +85,8 @@ def preload_crc32c() -> None:
 def _crc32c_of_package() -> Callable[[Any, int], int]:
     """Import the package crc32c at the first checksum, and return its function.
 
-    The import is local, because at module level it would take a quarter of the time to import a consumer:
-    crc32c looks up its own version.
+    The import is local, because crc32c looks up its own version. At module level, the lookup would take a
+    quarter of the time that importing a consumer takes.
     """
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
 
@@ -284,8 +284,8 @@ def parse_records_at(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from `at` on; return them and their end.
 
-    `before` is the position of `data` in the `records` field. For a compressed batch, it is the position in
-    the decompressed bytes. `stop` is the end of the records in `data`.
+    `before` is the position of `data` in the `records` field or, for a compressed batch, in the decompressed
+    bytes. It is added to the positions in errors. `stop` is the end of the records in `data`.
     """
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:

@@ -372,7 +372,7 @@ def assign_offsets(
     batch. See Java's `LogValidator`.
 
     `log_append_time` is a time in ms for topics whose message.timestamp.type is LogAppendTime. Only this
-    argument changes the CRC.
+    argument changes the CRC, because the CRC covers neither the base offset nor the leader epoch.
 
     Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or if its offsets have
     gaps.

@@ -18,7 +18,7 @@
   UNKNOWN_MEMBER_ID.
 
 * An error ends the cycle, and is reported unless it is REBALANCE_IN_PROGRESS. The next cycle starts after
-  Metadata.Retry.Backoff. No request is retried.
+  Metadata.Retry.Backoff. JoinGroup, SyncGroup and OffsetFetch are not retried.
 
 * Each cycle sends the notification "rebalance start" with the current partitions. It then sends "rebalance
   OK" with the claimed, released and current ones, or "rebalance error".
