@@ -112,7 +112,7 @@ def call_interceptor(
         result: Any = getattr(interceptor, method)(*arguments)
         if hasattr(result, "__await__"):
             close_coroutine(result)
-            raise TypeError("it returned a coroutine, but interceptors cannot be coroutines")
+            raise TypeError("it returned a coroutine, but interceptors cannot be async functions")
         return check(result)
     except Exception:
         log.exception("the interceptor %s failed for %s, and is ignored", name, subject)

@@ -47,7 +47,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
     """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
 
     Raises ConfigError if Java rejects the pattern, or if it cannot be translated to Python. The error shows
-    the position in the pattern, unless only Python's `re` rejects the translation.
+    the position in the pattern, except if Python's `re` rejects the translation.
     """
     reader = _Reader(pattern, option)
     try:

@@ -10,8 +10,8 @@ In later actions (Spark 4.2 and newer), a task whose range extends to the end of
 end. So a later action also reads newer records, as with Spark's own source. If the range is the whole log and
 the topic was re-created, the task reads the new log.
 
-A later action does not read partitions that were added since the first action. A repeated task of a later
-action reads to the end that the log has when the task is repeated.
+A later action does not read partitions that were added after the first action. If a task of a later action is
+retried, it reads to the end of the log at the time of the retry.
 """
 
 from __future__ import annotations

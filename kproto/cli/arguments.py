@@ -290,7 +290,9 @@ def topic_partitions(
         return partitions_of(topic)
     parsed = [parse_int32(number) for number in numbers.split(",")]
     if not topic or min(parsed) < 0:
-        raise ConfigError(option, word, "allowed: TOPIC or TOPIC:P,P, such as flights:0,2")
+        raise ConfigError(
+            option, word, "allowed: a topic, or TOPIC:P,P for some of its partitions (flights:0,2)"
+        )
     return [TopicPartition(topic, number) for number in parsed]
 
 

@@ -98,7 +98,7 @@ class ModelConnections:
             self._on_lost(connection, "closed by the client")
 
     def due(self) -> int | None:
-        """Return the earliest deadline of a request, or None."""
+        """Return the earliest deadline of all open requests, or None."""
         times = [
             request.due
             for connection in self._by_key.values()

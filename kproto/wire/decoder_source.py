@@ -275,7 +275,7 @@ class DecoderSource(FunctionSource):
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
         """Return an element's `LayoutPart`s and the `struct` codes of the fields after them, or None.
 
-        The result is None if one call cannot read many elements of this class (see `layouts`).
+        The result is None if the elements of this class cannot be read in bulk (see `layouts`).
         """
         parts: list[LayoutPart] = []
         fixed = ""

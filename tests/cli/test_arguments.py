@@ -115,7 +115,7 @@ def test_the_partitions_of_a_topic_are_all_or_those_with_the_numbers() -> None:
         TopicPartition("t", 0),
     ]
     for word in (":1", "t:", "t:1,", "t:-1", "t:x"):
-        with pytest.raises(ConfigError, match="allowed: TOPIC or TOPIC:P,P, such as flights:0,2"):
+        with pytest.raises(ConfigError, match="allowed: a topic, or TOPIC:P,P for some of its partitions"):
             parse.topic_partitions("--topic", word, partitions_of)
 
 

@@ -61,7 +61,10 @@ def test_records_are_deleted_only_with_execute(shell: Shell) -> None:
     ("words", "message"),
     [
         ("offsets list o --time yesterday", "--time='yesterday' is not allowed; allowed: earliest, latest"),
-        ("offsets list o:x", "TOPIC='o:x' is not allowed; allowed: TOPIC or TOPIC:P,P, such as flights:0,2"),
+        (
+            "offsets list o:x",
+            "TOPIC='o:x' is not allowed; allowed: a topic, or TOPIC:P,P for some of its partitions",
+        ),
         ("offsets delete-records o:0", "TOPIC:P=OFFSET='o:0' is not allowed"),
     ],
 )

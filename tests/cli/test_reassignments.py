@@ -147,7 +147,7 @@ def test_a_partition_that_does_not_exist_is_not_moved(shell: Shell) -> None:
         ),
         ("reassign t:0=1,1", "TOPIC:P=NODES='t:0=1,1' is not allowed; allowed: a partition and its brokers"),
         ("reassign", "allowed: TOPIC:P=NODES or --file"),
-        ("reassignments t:2147483648", "allowed: TOPIC or TOPIC:P,P"),
+        ("reassignments t:2147483648", "allowed: a topic, or TOPIC:P,P for some of its partitions"),
         ("reassign t:0=1 t:0=2", "allowed: each partition once"),
         ("reassign --file /no/such/file", "allowed: a readable file"),
         ("verify t:0=cancel", "TOPIC:P=NODES='t-0=cancel' is not allowed; allowed: the partition's target"),

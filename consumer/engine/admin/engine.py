@@ -71,7 +71,7 @@ class AdminEngine:
         self.network.on_throttled = self._on_throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
-        # The tokens of `Close` events. `Done` follows after the last push, or at `_close_ends_at` (ms).
+        # The tokens of `Close` events. `Done` follows the last push, or comes at `_close_ends_at` (ms).
         self._closes: list[object] = []
         self._close_ends_at = NEVER
         self.telemetry: ClientTelemetry | None = None

@@ -409,8 +409,8 @@ class Fetcher:
     def _on_unusable_response(self, broker: BrokerFetches, error_code: int) -> None:
         """Back off from the broker after a response whose records must not be used.
 
-        `error_code` is the error code of the whole response. If it is 0, the response does not fit the
-        request.
+        `error_code` is the error code of the whole response. It is 0 if the response reports no error, but
+        does not match the request.
         """
         core = self._core
         action = action_for(FETCH, error_code)

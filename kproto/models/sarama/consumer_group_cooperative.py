@@ -10,7 +10,7 @@
 
 * The join waits for the heartbeat and the commits in flight. Later heartbeats and commits wait for the join.
 
-* An error of the rebalance ends the session, and Consume returns it.
+* An error during the rebalance ends the session, and Consume returns the error.
 """
 
 from __future__ import annotations

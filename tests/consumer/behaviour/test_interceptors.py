@@ -134,7 +134,7 @@ async def later() -> None:
     [
         (LookupError("no audit"), "no audit"),
         (None, "it returned None, which is not a ProducerRecord"),
-        (later, "interceptors cannot be coroutines"),
+        (later, "interceptors cannot be async functions"),
         (ProducerRecord("", b"", None, None, 1, ()), "the name of a topic"),
         (ProducerRecord("t", b"", None, -1, 1, ()), "partition"),
         (ProducerRecord("t", b"", None, None, 1, [("h", 1)]), "headers"),  # type: ignore[list-item]

@@ -56,7 +56,11 @@ def refuse_because_full(
     If all other members have joined, the removal completes the join phase (R22). In Kafka 4.3, the join phase
     lasts until the rebalance timeout instead.
     """
-    group.remove(call.request.member_id)
+    member_id = call.request.member_id
+    if member_id in group.members:
+        reason = f"the group has more than {context.coordinator.settings.group_max_size} members"
+        context.actions.append(MemberRemoved(group.group_id, member_id, reason))
+    group.remove(member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     complete_join_if_all_joined(context, group)
 

@@ -6,6 +6,7 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
+from kproto.group.classic.coordinator.state import MemberRemoved
 from kproto.group.settings import MAX_GROUP_METADATA_BYTES
 from tests.group.classic.coordinator.stage import BOTH, DELAY, RANGE, SESSION, Stage
 from tests.rules import rule
@@ -443,6 +444,8 @@ def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
     assert answers[2].code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert [a.code for a in answers[:2]] == [ErrorCode.NONE, ErrorCode.NONE]
     assert list(stage.group().members) == members[:2]
+    removed = [notice for notice in stage.notices if isinstance(notice, MemberRemoved)]
+    assert removed == [MemberRemoved("g", members[2], "the group has more than 2 members")]
 
 
 @rule("R21")
