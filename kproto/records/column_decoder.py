@@ -10,6 +10,7 @@
   accepted if all of its records have this size.
 
 * If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
+  A "lane" is a batch, or a piece of a batch, that is read in parallel with others.
 
 * For reading in parallel, long batches are split at guessed record starts. A position is a guess if a record
   can begin there and the record after it has the next offset.
@@ -37,36 +38,38 @@ from numpy.typing import NDArray
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
 # The number of rows per slice: small enough for the int64 arrays of a slice to stay in the L2 cache.
-_SLICE = 16384
-# The minimum number of batches to read in parallel. With fewer batches, reading record by record is faster.
-_FEW_LANES = 40
-# The number of pieces of batches to read in parallel. A numpy operation takes 7 µs even for few pieces, and
+_SLICE_ROWS = 16384
+# The minimum number of lanes to read in parallel. With fewer lanes, reading record by record is faster.
+_MIN_LANES = 40
+# The number of lanes into which long batches are cut. A numpy operation takes 7 µs even for few lanes, and
 # hardly more for this number.
-_LANES = 256
+_TARGET_LANES = 256
 # The minimum number of records in a useful run. If most runs are shorter, batches are read in parallel.
-_SHORTEST_RUN = 4
+_MIN_RUN = 4
 # The minimum number of records that one search for runs must cover to be faster than parallel reading.
-_WORTH_A_STEP = 500
-# After this number of searches that each cover fewer than `_WORTH_A_STEP` records, batches are read in
-# parallel.
-_PATIENCE = 4
+_MIN_RECORDS_PER_SEARCH = 500
+# After this number of searches that each cover fewer than `_MIN_RECORDS_PER_SEARCH` records, batches are read
+# in parallel.
+_MAX_SHORT_SEARCHES = 4
 # The minimum number of records for which record starts are guessed. For fewer records, guessing costs more
 # time than it saves.
-_WORTH_GUESSES = 2000
-_SHORTEST_PIECE = 32
+_MIN_RECORDS_TO_GUESS = 2000
+# The minimum number of records of a piece into which a batch is cut.
+_MIN_PIECE = 32
 # The largest numbers whose varints have one byte and two bytes.
-_ONE_BYTE, _TWO_BYTES = 63, 8191
+_MAX_IN_ONE_BYTE, _MAX_IN_TWO_BYTES = 63, 8191
 # The largest number of candidates that are checked for one record start.
-_MOST_CANDIDATES = 64
+_MAX_CANDIDATES = 64
 # The largest mean size of a record, in bytes, for which record starts are guessed.
-_WIDEST = 8192
-_ONE = np.array(1)
+_MAX_MEAN_SIZE = 8192
+_ONE = np.array(1)  # A number that numpy need not convert in each step.
 
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
     """The batches to read. Each array has one entry per batch, in the order of the batches in the arena."""
 
+    # The position of the first record, and the end of the last one.
     at: Int64s
     stop: Int64s
     count: Int64s
@@ -98,9 +101,9 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     Raises IndexError if a field's length reaches beyond the arena, or a window does not fit into it.
     """
     windows = Windows(arena)
-    for find in (_runs, _starts):
+    for find in (_find_starts_by_runs, _find_starts_in_parallel):
         starts = find(windows, batches)
-        if starts is not None and (fields := _fields(windows, starts, batches)) is not None:
+        if starts is not None and (fields := _decode_fields(windows, starts, batches)) is not None:
             return fields
     return None
 
@@ -108,119 +111,133 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 # --- record starts ------------------------------------------------------------------------------------------
 
 
-def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
+def _find_starts_in_parallel(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """Find all record starts. Each step reads one record of each batch, for many batches in parallel.
 
     Returns None if a record is irregular.
     """
-    first = np.cumsum(batches.count) - batches.count
+    first_record = np.cumsum(batches.count) - batches.count
     starts = np.empty(int(batches.count.sum()), np.int64)
-    at, stop, count, place, owner = _cut(windows, batches, first)
-    order = np.argsort(-count, kind="stable")
-    position, remaining, spot = at[order], count[order], place[order]
-    _, sizes = tables()
+    piece_start, piece_end, piece_count, piece_record, piece_batch = _cut_batches(
+        windows, batches, first_record
+    )
+    # Lanes with more records come first, so the lanes that still have a record are always the first ones.
+    order = np.argsort(-piece_count, kind="stable")
+    position, count, record = piece_start[order], piece_count[order], piece_record[order]
+    _, record_sizes = tables()
     limit = int(batches.stop[-1])
-    longest = int(remaining[0])
-    alive = np.searchsorted(-remaining, -np.arange(1, longest + 1), side="right").tolist()
+    steps = int(count[0])
+    lanes_in_step = np.searchsorted(-count, -np.arange(1, steps + 1), side="right").tolist()
     pairs, step = windows.pairs, 0
-    for step, lanes in enumerate(alive):  # noqa: B007
-        if lanes < _FEW_LANES:
+    for step, lanes in enumerate(lanes_in_step):  # noqa: B007
+        if lanes < _MIN_LANES:
             break
-        now, into = position[:lanes], spot[:lanes]
-        starts[into] = now
-        into += _ONE
-        now += sizes.take(pairs[now])
+        # These are views: the additions change `position` and `record`.
+        lane_position, lane_record = position[:lanes], record[:lanes]
+        starts[lane_record] = lane_position
+        lane_record += _ONE
+        lane_position += record_sizes.take(pairs[lane_position])
     else:
-        step = longest
+        step = steps
+    # The rest of the few longest lanes is read record by record.
     raw: Any = windows.bytes  # Untyped, because numpy's type hints do not declare that an array is a buffer.
     view = memoryview(raw)
-    for lane in range(alive[step] if step < longest else 0):
-        count_left = int(remaining[lane]) - step
-        begin = int(spot[lane])
-        places, position[lane] = _walk(view, int(position[lane]), count_left, limit)
-        starts[begin : begin + len(places)] = places
-    wrong = owner[order[position != stop[order]]]
-    for index in sorted(set(wrong.tolist())):
-        total, begin = int(batches.count[index]), int(first[index])
-        places, end = _walk(view, int(batches.at[index]), total, limit)
-        if end != batches.stop[index]:
+    for lane in range(lanes_in_step[step] if step < steps else 0):
+        remaining = int(count[lane]) - step
+        first = int(record[lane])
+        lane_starts, position[lane] = _read_starts(view, int(position[lane]), remaining, limit)
+        starts[first : first + len(lane_starts)] = lane_starts
+    # A batch with a lane that does not end where the next one starts is read again, record by record.
+    wrong_batches = piece_batch[order[position != piece_end[order]]]
+    for batch in sorted(set(wrong_batches.tolist())):
+        total, first = int(batches.count[batch]), int(first_record[batch])
+        batch_starts, end = _read_starts(view, int(batches.at[batch]), total, limit)
+        if end != batches.stop[batch]:
             return None
-        starts[begin : begin + total] = places
+        starts[first : first + total] = batch_starts
     return starts
 
 
-def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
+def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """Find the starts of all records, one run at a time. The records of a run have equal sizes.
 
     Returns None if runs are short, or if the estimated runs do not end where the batches end.
 
-    The estimated end of a run is the last record found with the same length as the first one. `_slice` later
-    checks the lengths in between.
+    The estimated end of a run is the last record found with the same length as the first one. `_decode_slice`
+    later checks the lengths in between.
     """
     count, stop = batches.count, batches.stop
-    owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
+    # The batches that are not read completely, and for each its next record and its number of unread records.
+    batch, position, remaining = np.arange(len(count)), batches.at, count
+    short_searches_left = _MAX_SHORT_SEARCHES
     runs: list[tuple[NDArray[np.intp], Int64s, Int64s]] = []
-    while len(owner):
+    while len(batch):
         size = tables()[1].take(windows.pairs[position])
         if int(size.min()) == 0:
             return None
-        most = np.minimum(remaining, (stop[owner] - position) // size)
-        if int(most.min()) == 0:
+        max_run = np.minimum(remaining, (stop[batch] - position) // size)
+        if int(max_run.min()) == 0:
             return None
-        run = _run(windows, position, size, most, count[owner] - remaining)
-        if run is None or not patience:
+        run = _estimate_runs(windows, position, size, max_run, count[batch] - remaining)
+        if run is None or not short_searches_left:
             return None
-        patience -= int(run.sum()) < _WORTH_A_STEP
-        runs.append((owner, size, run))
+        short_searches_left -= int(run.sum()) < _MIN_RECORDS_PER_SEARCH
+        runs.append((batch, size, run))
         position, remaining = position + size * run, remaining - run
-        if ((position == stop[owner]) != (remaining == 0)).any():
+        if ((position == stop[batch]) != (remaining == 0)).any():
             return None
-        more = remaining > 0
-        owner, position, remaining = owner[more], position[more], remaining[more]
-    owner, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
-    order = np.argsort(owner, kind="stable")
+        unread = remaining > 0
+        batch, position, remaining = batch[unread], position[unread], remaining[unread]
+    batch, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
+    order = np.argsort(batch, kind="stable")
     steps = np.repeat(size[order], run[order])
     # The step from a batch's last record to the next batch includes the gap between the batches.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
+    # Each start is the sum of the steps before it. The first start is a step from the start of the arena.
     steps[1:] = steps[:-1]
     steps[0] = batches.at[0]
     return np.cumsum(steps, out=steps)
 
 
-def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
-    """Estimate the number of consecutive records of equal size from each position on, up to `most`.
+def _estimate_runs(
+    windows: Windows, position: Int64s, size: Int64s, max_run: Int64s, index: Int64s
+) -> Int64s | None:
+    """Estimate the number of consecutive records of equal size from each position on, up to `max_run`.
 
-    `number` is the index of the run's first record in its batch. Returns None if most runs are short.
+    `index` is the index of the run's first record in its batch. Returns None if most runs are short.
     """
     pairs, before = windows.pairs, position - size
-    wanted = pairs[position]
-    run, beyond = np.ones_like(most), most + 1
+    length_bytes = pairs[position]
+    # The bounds of the search: record number `run` has the run's size, and number `beyond` is known not to
+    # belong to the run.
+    run, beyond = np.ones_like(max_run), max_run + 1
 
-    def look(guess: Any) -> tuple[Int64s, Int64s]:
+    def narrow(guess: Any) -> tuple[Int64s, Int64s]:
         guess = np.minimum(np.maximum(guess, run), beyond - 1)
-        alike = pairs[before + size * guess] == wanted
-        return np.where(alike, guess, run), np.where(alike, beyond, guess)
+        is_alike = pairs[before + size * guess] == length_bytes
+        return np.where(is_alike, guess, run), np.where(is_alike, beyond, guess)
 
-    run, beyond = look(_SHORTEST_RUN)
-    if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
+    run, beyond = narrow(_MIN_RUN)
+    if 2 * np.count_nonzero(run < np.minimum(max_run, _MIN_RUN)) > len(run):
         return None
     # Most runs end where the offset delta takes one more byte, so these positions are checked first.
     # Bisection finds the other ends.
-    wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
-    run, beyond = look(wider)
-    run, beyond = look(wider + 1)
+    next_wider = np.where(index <= _MAX_IN_ONE_BYTE, _MAX_IN_ONE_BYTE + 1, _MAX_IN_TWO_BYTES + 1)
+    until_wider = next_wider - index
+    run, beyond = narrow(until_wider)
+    run, beyond = narrow(until_wider + 1)
     for _ in range((int((beyond - run).max()) - 1).bit_length()):
-        run, beyond = look((run + beyond) >> 1)
+        run, beyond = narrow((run + beyond) >> 1)
     return run
 
 
-def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
+def _read_starts(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
     """Return the starts of `count` records from `at` on, and the end of the last record.
 
     The end is -1 if a length is malformed or leads beyond `limit`.
     """
-    places: list[int] = []
-    add = places.append
+    starts: list[int] = []
+    add = starts.append
     for _ in range(count):
         add(at)
         size = data[at]
@@ -238,222 +255,240 @@ def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int],
                 if byte < 128:
                     break
             else:
-                return places, -1
+                return starts, -1
             size &= 0xFFFFFFFF
         if size & 1 or (at := at + (size >> 1)) > limit:
-            return places, -1
-    return places, at
+            return starts, -1
+    return starts, at
 
 
-def _cut(
-    windows: Windows, batches: BatchArrays, first: Int64s
+def _cut_batches(
+    windows: Windows, batches: BatchArrays, first_record: Int64s
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """Cut long batches into pieces at guessed record starts.
+    """Cut long batches into pieces at guessed record starts. A shorter batch is one piece.
 
     Each piece has an entry in each of the five arrays: its start, its end, its number of records, the index
     of its first record among all records, and the index of its batch.
     """
     at, stop, count = batches.at, batches.stop, batches.count
-    every = np.arange(len(at))
+    all_batches = np.arange(len(at))
     total = int(count.sum())
-    piece = max(total // _LANES, _SHORTEST_PIECE)
-    mean = (stop - at) // count
-    long = batches.gapless & (count >= 2 * piece) & (mean <= _WIDEST)
-    if total < _WORTH_GUESSES or not long.any():
-        return at.copy(), stop, count, first.copy(), every
-    place, number, owner = _guess(windows, batches, np.flatnonzero(long), mean, piece)
+    piece_records = max(total // _TARGET_LANES, _MIN_PIECE)
+    mean_size = (stop - at) // count
+    is_long = batches.gapless & (count >= 2 * piece_records) & (mean_size <= _MAX_MEAN_SIZE)
+    if total < _MIN_RECORDS_TO_GUESS or not is_long.any():
+        return at.copy(), stop, count, first_record.copy(), all_batches
+    start, index, batch = _guess_starts(windows, batches, np.flatnonzero(is_long), mean_size, piece_records)
     # The first piece of each batch starts with the batch; the other pieces start at guessed record starts.
-    owner = np.concatenate((every, owner))
-    place = np.concatenate((at, place))
-    number = np.concatenate((np.zeros(len(at), np.int64), number))
-    order = np.argsort(place, kind="stable")
-    place, number, owner = place[order], number[order], owner[order]
-    last = np.append(owner[1:] != owner[:-1], True)
-    end = np.where(last, stop[owner], np.append(place[1:], 0))
-    behind = np.where(last, count[owner], np.append(number[1:], 0))
-    return place, end, behind - number, number + first[owner], owner
+    batch = np.concatenate((all_batches, batch))
+    start = np.concatenate((at, start))
+    index = np.concatenate((np.zeros(len(at), np.int64), index))
+    order = np.argsort(start, kind="stable")
+    start, index, batch = start[order], index[order], batch[order]
+    # A piece ends where the next piece of its batch starts; the last one ends with the batch.
+    is_last = np.append(batch[1:] != batch[:-1], True)
+    end = np.where(is_last, stop[batch], np.append(start[1:], 0))
+    end_index = np.where(is_last, count[batch], np.append(index[1:], 0))
+    return start, end, end_index - index, index + first_record[batch], batch
 
 
-def _guess(
-    windows: Windows, batches: BatchArrays, long: NDArray[np.intp], mean: Int64s, piece: int
+def _guess_starts(
+    windows: Windows,
+    batches: BatchArrays,
+    long_batches: NDArray[np.intp],
+    mean_size: Int64s,
+    piece_records: int,
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Guess record starts in long batches.
+    """Guess record starts in long batches, about `piece_records` records apart.
 
     Each guess has an entry in each of the three arrays: the guessed position, the index of the record in its
     batch, and the index of the batch.
     """
-    _, sizes = tables()
+    _, record_sizes = tables()
     data = windows.bytes
-    at, wide = batches.at[long], np.maximum(mean[long], 8)
-    apart = piece * wide
-    width = np.minimum(wide + wide // 2 + 64, apart)
-    many = np.maximum((batches.stop[long] - at - width - 16) // apart, 0)
-    if not many.any():
+    # One start is guessed in each of several ranges of a batch, which have equal distances.
+    at, typical_size = batches.at[long_batches], np.maximum(mean_size[long_batches], 8)
+    distance = piece_records * typical_size
+    width = np.minimum(typical_size + typical_size // 2 + 64, distance)
+    ranges = np.maximum((batches.stop[long_batches] - at - width - 16) // distance, 0)
+    if not ranges.any():
         return _NO_GUESS
-    owner, upto = np.repeat(long, many), np.cumsum(many)
-    begin = np.arange(1, int(upto[-1]) + 1) - np.repeat(upto - many, many)
-    begin = np.repeat(at, many) + begin * np.repeat(apart, many)
-    end = begin + np.repeat(width, many)
-    looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
+    range_batch, ranges_so_far = np.repeat(long_batches, ranges), np.cumsum(ranges)
+    # The ranges of each batch are numbered from 1.
+    number = np.arange(1, int(ranges_so_far[-1]) + 1) - np.repeat(ranges_so_far - ranges, ranges)
+    begin = np.repeat(at, ranges) + number * np.repeat(distance, ranges)
+    end = begin + np.repeat(width, ranges)
+    searched = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
     # Candidates for record starts are found by a zero byte (the attributes) after a nonzero byte (the last
     # byte of the record's length).
-    zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
-    upto = np.cumsum(end - begin + 1)
-    which = np.searchsorted(upto, zero, side="right")
+    attributes = np.flatnonzero((searched[1:] == 0) & (searched[:-1] != 0)) + 1
+    searched_end = np.cumsum(end - begin + 1)
+    which = np.searchsorted(searched_end, attributes, side="right")  # The index of the candidate's range.
     # Ranges with more candidates are skipped: checking the candidates would take longer than reading record
     # by record.
-    few = (np.bincount(which) <= _MOST_CANDIDATES)[which]
-    zero, which = zero[few], which[few]
-    zero += (end - upto)[which]
-    last = data[zero - 1]
-    one_byte = last < 128
-    two = one_byte & (data[zero - 2] >= 128)
-    place = np.concatenate((zero[one_byte] - 1, zero[two] - 2))
-    which = np.concatenate((which[one_byte], which[two]))
-    size = sizes[windows.twos(place)]
-    behind = place + size
-    good = (size > 6) & (behind < batches.stop[owner[which]] - 16)
-    place, which, behind = place[good], which[good], behind[good]
-    good = _begins(windows, behind)
-    place, which, behind = place[good], which[good], behind[good]
-    number, following = _number(windows, place), _number(windows, behind)
-    good = (number > 0) & (number < batches.count[owner[which]]) & (following == number + 1)
-    place, which, number = place[good], which[good], number[good]
-    if not len(place):
+    has_few = (np.bincount(which) <= _MAX_CANDIDATES)[which]
+    attributes, which = attributes[has_few], which[has_few]
+    attributes += (end - searched_end)[which]  # From positions in `searched` to positions in the arena.
+    ends_varint = data[attributes - 1] < 128
+    may_have_two = ends_varint & (data[attributes - 2] >= 128)
+    start = np.concatenate((attributes[ends_varint] - 1, attributes[may_have_two] - 2))
+    which = np.concatenate((which[ends_varint], which[may_have_two]))
+    size = record_sizes[windows.twos(start)]
+    following = start + size
+    good = (size > 6) & (following < batches.stop[range_batch[which]] - 16)
+    start, which, following = start[good], which[good], following[good]
+    good = _can_begin(windows, following)
+    start, which, following = start[good], which[good], following[good]
+    index, following_index = _read_offset_deltas(windows, start), _read_offset_deltas(windows, following)
+    good = (index > 0) & (index < batches.count[range_batch[which]]) & (following_index == index + 1)
+    start, which, index = start[good], which[good], index[good]
+    if not len(start):
         return _NO_GUESS
-    which, pick = np.unique(which, return_index=True)
-    place, number, owner = place[pick], number[pick], owner[which]
-    # Record numbers ascend within a batch. A guess is dropped if its number is not above the previous one.
+    which, first_in_range = np.unique(which, return_index=True)
+    start, index, batch = start[first_in_range], index[first_in_range], range_batch[which]
+    # Record indexes ascend within a batch. A guess is dropped if its index is not above the previous one.
     # Reading the records verifies all other guesses.
-    rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
-    return place[rising], number[rising], owner[rising]
+    ascends = np.append(True, (index[1:] > index[:-1]) | (batch[1:] != batch[:-1]))
+    return start[ascends], index[ascends], batch[ascends]
 
 
-_NO_PLACES = np.empty(0, np.int64)
-_NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
+_NO_STARTS = np.empty(0, np.int64)
+_NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_STARTS, _NO_STARTS, _NO_STARTS)
 
 
-def _begins(windows: Windows, place: Int64s) -> Bools:
+def _can_begin(windows: Windows, position: Int64s) -> Bools:
     """Return for each position whether a record can start there.
 
     A record starts with its length, a varint. The next byte, the attributes, is always zero.
     """
     table, _ = tables()
-    begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
-    return begins
+    has_attributes: Bools = windows.bytes[position + (table[windows.twos(position)] & 3)] == 0
+    return has_attributes
 
 
-def _number(windows: Windows, place: Int64s) -> Int64s:
+def _read_offset_deltas(windows: Windows, position: Int64s) -> Int64s:
     """Read the offset delta of the record at each position; -1 if the varint is too long."""
     eights, (table, _) = windows.eights, tables()
-    window = eights[place + (table[windows.twos(place)] & 3) + 1]
-    _, width = short_varints(window)
-    window >>= width << 3
-    number, width2 = short_varints(window)
-    number[(width == 0) | (width2 == 0)] = -1
-    return number
+    length_width = table[windows.twos(position)] & 3
+    window = eights[position + length_width + 1]
+    _, timestamp_width = short_varints(window)
+    window >>= timestamp_width << 3
+    offset_delta, offset_width = short_varints(window)
+    offset_delta[(timestamp_width == 0) | (offset_width == 0)] = -1
+    return offset_delta
 
 
 # --- fields -------------------------------------------------------------------------------------------------
 
 
-def _fields(windows: Windows, starts: Int64s, batches: BatchArrays) -> FieldArrays | None:
+def _decode_fields(windows: Windows, starts: Int64s, batches: BatchArrays) -> FieldArrays | None:
+    """Decode the fields of the records with these starts. Returns None if a record is irregular."""
     total = len(starts)
     count = batches.count
     ends = np.empty(total, np.int64)
     ends[:-1] = starts[1:]
     ends[np.cumsum(count)[count > 0] - 1] = batches.stop[count > 0]
+    # `_decode_slice` adds the deltas to the offsets and timestamps, and fills the other arrays.
     fields = FieldArrays(
-        np.repeat(batches.base_offset, count),
-        np.repeat(batches.base_timestamp, count),
-        np.empty(2 * total, np.int32),
-        np.empty(2 * total, np.int32),
-        ends,
-        np.zeros(total, np.bool_),
-        np.zeros(total, np.bool_),
-        np.empty(total, np.bool_),
+        offset=np.repeat(batches.base_offset, count),
+        timestamp=np.repeat(batches.base_timestamp, count),
+        key=np.empty(2 * total, np.int32),
+        value=np.empty(2 * total, np.int32),
+        end=ends,
+        null_key=np.zeros(total, np.bool_),
+        null_value=np.zeros(total, np.bool_),
+        has_headers=np.empty(total, np.bool_),
     )
-    far = int(count.max()) > _TWO_BYTES
-    for low in range(0, total, _SLICE):
-        high = min(low + _SLICE, total)
-        if not _slice(windows, starts[low:high], ends[low:high], low, high, fields, far):
+    has_wide_offsets = int(count.max()) > _MAX_IN_TWO_BYTES
+    for low in range(0, total, _SLICE_ROWS):
+        high = min(low + _SLICE_ROWS, total)
+        if not _decode_slice(windows, starts[low:high], ends[low:high], low, high, fields, has_wide_offsets):
             return None
     return fields
 
 
-def _slice(
-    windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: FieldArrays, far: bool
+def _decode_slice(
+    windows: Windows,
+    start: Int64s,
+    end: Int64s,
+    low: int,
+    high: int,
+    fields: FieldArrays,
+    has_wide_offsets: bool,
 ) -> bool:
     """Decode the rows from `low` to `high` into `fields`. Returns False if a row is irregular.
 
-    `far` means that offset deltas may take three bytes. In that case the first window of 8 bytes may not
-    contain the whole varint of the key's length.
+    `has_wide_offsets` means that offset deltas may take three bytes. In that case the first window of 8 bytes
+    may not contain the whole varint of the key's length.
     """
     table, _ = tables()
     eights = windows.eights
     window = eights[start]
-    size, shortest = short_varints(window)
-    size += shortest
-    size += start
-    if not np.array_equal(size, end):
+    # `min_width` is each row's smallest width so far: 0 means that a varint did not fit into its window.
+    record_end, min_width = short_varints(window)  # The length, which the additions turn into the end.
+    record_end += min_width
+    record_end += start
+    if not np.array_equal(record_end, end):
         return False
-    used = shortest + 1  # The length, and the attributes byte after it.
+    used = min_width + 1  # The length, and the attributes byte after it.
     window >>= used << 3
     timestamp, width = short_varints(window)
-    np.minimum(shortest, width, out=shortest)
+    np.minimum(min_width, width, out=min_width)
     used += width
-    room = 8
+    window_bytes = 8
     # Load a second window, unless all bytes up to the key's length are in the first window.
-    if far or int(width.max()) > 2:
+    if has_wide_offsets or int(width.max()) > 2:
         window = eights[start + used]
-        room = 16
+        window_bytes = 16
     else:
         window >>= width << 3
     offset, width = short_varints(window)
-    np.minimum(shortest, width, out=shortest)
+    np.minimum(min_width, width, out=min_width)
     used += width
     window >>= width << 3
-    size, width = short_varints(window)
-    np.minimum(shortest, width, out=shortest)
+    key_size, width = short_varints(window)
+    np.minimum(min_width, width, out=min_width)
     used += width
     key = start + used
-    slow = np.flatnonzero((shortest == 0) | (used > room))
-    if len(slow):
-        place = start[slow]
-        _, step = varints(eights[place])
-        place += step + 1
-        timestamp[slow], wide = varints(eights[place])
-        place += wide
-        offset[slow], wide2 = varints(eights[place])
-        place += wide2
-        size[slow], wide3 = varints(eights[place])
-        place += wide3
-        key[slow] = place
-        if not (_fits(offset[slow], wide2) and _fits(size[slow], wide3) and wide.all()):
+    slow_rows = np.flatnonzero((min_width == 0) | (used > window_bytes))
+    if len(slow_rows):
+        position = start[slow_rows]
+        _, length_width = varints(eights[position])
+        position += length_width + 1
+        timestamp[slow_rows], timestamp_width = varints(eights[position])
+        position += timestamp_width
+        offset[slow_rows], offset_width = varints(eights[position])
+        position += offset_width
+        key_size[slow_rows], key_size_width = varints(eights[position])
+        position += key_size_width
+        key[slow_rows] = position
+        offset_fits = _fit_int32(offset[slow_rows], offset_width)
+        if not (offset_fits and _fit_int32(key_size[slow_rows], key_size_width) and timestamp_width.all()):
             return False
-    if not _without_nulls(size, fields.null_key[low:high]):
+    if not _mark_nulls(key_size, fields.null_key[low:high]):
         return False
-    key_end = key + size
+    key_end = key + key_size
     entry = table[windows.twos(key_end)]
     width = entry & 3
-    size = (entry >> 2).astype(np.int64)
+    value_size = (entry >> 2).astype(np.int64)
     value = key_end + width
     if int(width.max()) > 2:
-        slow = np.flatnonzero(width > 2)
-        size[slow], wide = varints(eights[key_end[slow]])
-        value[slow] = key_end[slow] + wide
-        if not _fits(size[slow], wide):
+        slow_rows = np.flatnonzero(width > 2)
+        value_size[slow_rows], value_size_width = varints(eights[key_end[slow_rows]])
+        value[slow_rows] = key_end[slow_rows] + value_size_width
+        if not _fit_int32(value_size[slow_rows], value_size_width):
             return False
-    if not _without_nulls(size, fields.null_value[low:high]):
+    if not _mark_nulls(value_size, fields.null_value[low:high]):
         return False
-    value_end = value + size
-    tail = end - value_end
-    if int(tail.min()) < 1:
+    value_end = value + value_size
+    headers_size = end - value_end
+    if int(headers_size.min()) < 1:
         return False
-    plain = windows.bytes[value_end] == 0
-    if int(tail.max()) > 1 and (plain & (tail > 1)).any():
+    # A record without headers ends with the number of its headers, which is the byte 0.
+    no_headers = windows.bytes[value_end] == 0
+    if int(headers_size.max()) > 1 and (no_headers & (headers_size > 1)).any():
         return False
-    np.logical_not(plain, out=fields.has_headers[low:high])
+    np.logical_not(no_headers, out=fields.has_headers[low:high])
     fields.offset[low:high] += offset
     fields.timestamp[low:high] += timestamp
     fields.key[2 * low : 2 * high : 2] = key
@@ -463,7 +498,7 @@ def _slice(
     return True
 
 
-def _without_nulls(size: Int64s, null: Bools) -> bool:
+def _mark_nulls(size: Int64s, null: Bools) -> bool:
     """Mark the rows with size -1 as null, and set these sizes to 0; return False for a size below -1."""
     lowest = int(size.min())
     if lowest < 0:
@@ -472,7 +507,7 @@ def _without_nulls(size: Int64s, null: Bools) -> bool:
     return lowest >= -1
 
 
-def _fits(value: Int64s, width: Int64s) -> bool:
+def _fit_int32(value: Int64s, width: Int64s) -> bool:
     """Return whether all varints have at most 5 bytes and a value that fits into 32 bits."""
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()

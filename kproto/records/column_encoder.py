@@ -45,9 +45,9 @@ from .record import Headers, encode_headers, zigzag
 Int64s = NDArray[np.int64]
 
 # The largest number of bytes to join in one call of Arrow, whose offsets have 32 bits.
-_MOST = 1 << 30
+_MAX_JOINED_BYTES = 1 << 30
 # The smallest unsigned numbers whose varints have 2, 3, ... 10 bytes.
-_LIMITS = [1 << (7 * size) for size in range(1, 10)]
+_VARINT_LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
 def encode_columns(
@@ -106,37 +106,42 @@ def unnumbered(
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
-    moments = np.ascontiguousarray(timestamp, np.int64)
-    rows = len(moments)
-    keys, values = _binary(key, rows, "key"), _binary(value, rows, "value")
-    tails = None if headers is None else from_bytes([encode_headers(row_headers) for row_headers in headers])
-    if tails is not None and len(tails) != rows:
-        raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
+    timestamps = np.ascontiguousarray(timestamp, np.int64)
+    rows = len(timestamps)
+    keys, values = _binary_array(key, rows, "key"), _binary_array(value, rows, "value")
+    encoded_headers = (
+        None if headers is None else from_bytes([encode_headers(row_headers) for row_headers in headers])
+    )
+    if encoded_headers is not None and len(encoded_headers) != rows:
+        raise EncodeError("RecordBatch", 2, "headers", f"{len(encoded_headers)} for {rows} rows")
     if rows == 0:
         return
-    firsts, ends, largest = _cut(moments, keys, values, tails, max_bytes)
-    earliest: list[int] = moments[firsts[:-1]].tolist()
-    latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
-    cells = _cells(moments, keys, values) if tails is None else None
+    batch_starts, byte_bounds, largest = _divide_rows(timestamps, keys, values, encoded_headers, max_bytes)
+    earliest: list[int] = timestamps[batch_starts[:-1]].tolist()
+    latest: list[int] = np.maximum.reduceat(timestamps, batch_starts[:-1]).tolist()
+    value_matrix = _value_matrix(timestamps, keys, values) if encoded_headers is None else None
     batches: Iterator[tuple[BytesIO, int]]
-    if cells is not None:
-        alike = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
+    if value_matrix is not None:
+        uniform = (
+            _build_uniform_batch(timestamps[low:high], value_matrix[low:high])
+            for low, high in pairwise(batch_starts)
+        )
         if codec:
-            batches = (lay_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in alike)
+            batches = (lay_out([batch.getbuffer()[HEADER_SIZE:]], level, codec) for batch in uniform)
         else:
-            batches = ((whole, whole.getbuffer().nbytes - HEADER_SIZE) for whole in alike)
+            batches = ((batch, batch.getbuffer().nbytes - HEADER_SIZE) for batch in uniform)
     else:
-        encoded = _encoded(moments, keys, values, tails, firsts, ends)
+        encoded = _encode_batches(timestamps, keys, values, encoded_headers, batch_starts, byte_bounds)
         batches = (lay_out([records], level, codec) for records in encoded)
     for index, (batch, records_size) in enumerate(batches):
-        count = firsts[index + 1] - firsts[index]
+        count = batch_starts[index + 1] - batch_starts[index]
         yield UnnumberedBatch(
             count, batch, codec, earliest[index], latest[index], largest[index], records_size
         )
 
 
-def _binary(column: Any, rows: int, name: str) -> Any:
-    """Convert a column to one BinaryArray."""
+def _binary_array(column: Any, rows: int, name: str) -> Any:
+    """Convert a column to one BinaryArray. Raises EncodeError unless it has `rows` rows."""
     if column is None:
         return pa.nulls(rows, pa.binary())
     array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
@@ -152,10 +157,10 @@ def _binary(column: Any, rows: int, name: str) -> Any:
     return array
 
 
-def _cut(
-    moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int
+def _divide_rows(
+    timestamps: Int64s, keys: Any, values: Any, encoded_headers: Any, max_bytes: int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Cut the rows into batches of at most `max_bytes`.
+    """Divide the rows into batches of at most `max_bytes`.
 
     Returns three lists. The first contains the index of each batch's first row; its last element is the
     number of rows.
@@ -163,146 +168,172 @@ def _cut(
     The second list has an upper bound for the encoded bytes before each of these rows. The third has an upper
     bound for the bytes of each batch's largest record.
     """
-    rows = len(moments)
-    most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
-    most_bytes += 1 if tails is None else _sizes(tails)
+    rows = len(timestamps)
+    max_sizes = np.maximum(_value_sizes(keys), 0) + np.maximum(_value_sizes(values), 0)
+    max_sizes += 1 if encoded_headers is None else _value_sizes(encoded_headers)
     # An upper bound for a record's overhead: its length, its attributes, and four varints of maximum width
     # (two deltas, and the lengths of the key and the value).
-    spread = int(moments.max()) - int(moments.min())
-    most_bytes += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(most_bytes.max()))
-    most_bytes += _widest(int(most_bytes.max()))
-    raw: Any = np.cumsum(most_bytes)
-    total = memoryview(raw)  # bisect finds a single value faster than numpy's searchsorted does.
-    room = max_bytes - HEADER_SIZE
-    firsts, ends = [0], [0]
-    while firsts[-1] < rows:
-        firsts.append(max(bisect_right(total, ends[-1] + room, firsts[-1]), firsts[-1] + 1))
-        ends.append(total[firsts[-1] - 1])
-    return firsts, ends, np.maximum.reduceat(most_bytes, firsts[:-1]).tolist()
+    timestamp_range = int(timestamps.max()) - int(timestamps.min())
+    max_sizes += (
+        1
+        + _max_varint_width(timestamp_range)
+        + _max_varint_width(rows)
+        + 2 * _max_varint_width(int(max_sizes.max()))
+    )
+    max_sizes += _max_varint_width(int(max_sizes.max()))
+    cumulative: Any = np.cumsum(max_sizes)
+    totals = memoryview(cumulative)  # bisect finds a single value faster than numpy's searchsorted does.
+    max_records_size = max_bytes - HEADER_SIZE
+    batch_starts, byte_bounds = [0], [0]
+    while (start := batch_starts[-1]) < rows:
+        first_too_large = bisect_right(totals, byte_bounds[-1] + max_records_size, start)
+        next_start = max(first_too_large, start + 1)
+        batch_starts.append(next_start)
+        byte_bounds.append(totals[next_start - 1])
+    return batch_starts, byte_bounds, np.maximum.reduceat(max_sizes, batch_starts[:-1]).tolist()
 
 
-def _encoded(
-    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: list[int], ends: list[int]
+def _encode_batches(
+    timestamps: Int64s,
+    keys: Any,
+    values: Any,
+    encoded_headers: Any,
+    batch_starts: list[int],
+    byte_bounds: list[int],
 ) -> Iterator[memoryview]:
-    """Iterate over the encoded records of each batch."""
-    start = 0
-    while start < len(firsts) - 1:  # Encode as many batches at a time as Arrow can join.
-        stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
-        low, high = firsts[start], firsts[stop]
-        records, places = _encode(
-            moments[low:high],
+    """Iterate over the encoded records of each batch. The last two arguments come from `_divide_rows`."""
+    batch = 0
+    while batch < len(batch_starts) - 1:  # Encode as many batches at a time as Arrow can join.
+        fitting_end = bisect_right(byte_bounds, byte_bounds[batch] + _MAX_JOINED_BYTES) - 1
+        next_batch = max(fitting_end, batch + 1)
+        low, high = batch_starts[batch], batch_starts[next_batch]
+        records, positions = _encode_records(
+            timestamps[low:high],
             keys.slice(low, high - low),
             values.slice(low, high - low),
-            None if tails is None else tails.slice(low, high - low),
-            np.array(firsts[start : stop + 1]) - low,
+            None if encoded_headers is None else encoded_headers.slice(low, high - low),
+            np.array(batch_starts[batch : next_batch + 1]) - low,
         )
-        for behind, end in pairwise(places):
-            yield records[behind:end]
-        start = stop
+        for start, end in pairwise(positions):
+            yield records[start:end]
+        batch = next_batch
 
 
-def _widest(number: int) -> int:
+def _max_varint_width(number: int) -> int:
     """Return an upper bound for the width, in bytes, of the varint of any number from 0 to `number`."""
     return (2 * number).bit_length() // 7 + 1
 
 
-def _encode(
-    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
+def _encode_records(
+    timestamps: Int64s, keys: Any, values: Any, encoded_headers: Any, batch_starts: Int64s
 ) -> tuple[memoryview, list[int]]:
     """Encode the records of several batches together; return the bytes and the position of each batch.
 
-    `firsts` contains the index of each batch's first row. Its last element is the number of rows.
+    `batch_starts` contains the index of each batch's first row. Its last element is the number of rows. In
+    the same way, the last position is the number of bytes.
     """
-    count = np.diff(firsts)
-    offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
-    moment = _zigzag(moments - np.repeat(moments[firsts[:-1]], count))
-    place = offset << 1
-    key_size, value_size = _sizes(keys), _sizes(values)
+    count = np.diff(batch_starts)
+    offset_delta = np.arange(len(timestamps)) - np.repeat(batch_starts[:-1], count)
+    timestamp_zigzag = _zigzag(timestamps - np.repeat(timestamps[batch_starts[:-1]], count))
+    offset_zigzag = offset_delta << 1
+    key_size, value_size = _value_sizes(keys), _value_sizes(values)
     key_zigzag, value_zigzag = _zigzag(key_size), _zigzag(value_size)
-    widths = [_width(moment), _width(place), _width(key_zigzag), _width(value_zigzag)]
+    zigzags = [timestamp_zigzag, offset_zigzag, key_zigzag, value_zigzag]
+    widths = [_varint_widths(zigzag_numbers) for zigzag_numbers in zigzags]
     size = np.maximum(key_size, 0) + np.maximum(value_size, 0)
     for width in widths:
         size += width
-    size += 2 if tails is None else _sizes(tails) + 1
+    # The attributes have one byte, and so has the number of headers if there are none.
+    size += 2 if encoded_headers is None else _value_sizes(encoded_headers) + 1
     length = size << 1
-    nothing = np.zeros(len(moments), np.int64)
-    front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
-    front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
+    attributes = np.zeros(len(timestamps), np.int64)
+    # Each field is a pair: zigzag numbers and the widths of their varints.
+    before_key = [(length, _varint_widths(length)), (attributes, np.ones(len(timestamps), np.int8))]
+    before_key += list(zip(zigzags[:3], widths[:3], strict=True))
+    value_length = (value_zigzag, widths[3])
     # Arrow joins the columns of `before_value` row by row. Without keys, all bytes before the value are in
     # one column, because fewer columns are joined faster.
     if keys.null_count == len(keys):
-        before_value = [_varints([*front, (value_zigzag, widths[3])])]
+        before_value = [_join_varints([*before_key, value_length])]
     else:
-        before_value = [_varints(front), keys, _varints([(value_zigzag, widths[3])])]
+        before_value = [_join_varints(before_key), keys, _join_varints([value_length])]
     joined = pc.binary_join_element_wise(
         *before_value,
         values,
-        from_bytes([b"\x00"])[0] if tails is None else tails,
+        from_bytes([b"\x00"])[0] if encoded_headers is None else encoded_headers,
         from_bytes([b""])[0],
         null_handling="replace",
         null_replacement="",
     )
     _, offsets, data = joined.buffers()
-    places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-    return memoryview(data), places[firsts].tolist()
+    record_positions = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    return memoryview(data), record_positions[batch_starts].tolist()
 
 
-def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
+def _value_matrix(timestamps: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
     """Return the values as a matrix of bytes, one row for each value.
 
     Returns None unless all values have the same length, all keys are null and the timestamps are ascending.
     """
-    sizes = _sizes(values)
+    sizes = _value_sizes(values)
     length = int(sizes[0])
     if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
         return None
-    if bool(np.any(moments[1:] < moments[:-1])):
+    if bool(np.any(timestamps[1:] < timestamps[:-1])):
         return None
     _, offsets, data = values.buffers()
     start = int(np.frombuffer(offsets, np.int32)[values.offset])
     return np.frombuffer(data, np.uint8)[start : start + sizes.size * length].reshape(-1, length)
 
 
-def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
-    """Build a batch of the values in `cells`, in blocks of rows whose deltas have varints of equal width."""
-    rows, length = cells.shape
-    front, behind = b"\0", zigzag(-1) + zigzag(length)
-    varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
-    if moments[-1] > moments[0]:
-        varying.insert(0, _zigzag(moments - moments[0]))
+def _build_uniform_batch(timestamps: Int64s, value_matrix: NDArray[np.uint8]) -> BytesIO:
+    """Build a batch of the values in `value_matrix`, in blocks of rows whose deltas have equal widths.
+
+    The header of the batch is left empty.
+    """
+    rows, length = value_matrix.shape
+    # A record consists of its length, these two constants with the varying deltas between them, the value,
+    # and the number of headers.
+    before_deltas, after_deltas = b"\0", zigzag(-1) + zigzag(length)
+    deltas: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
+    if timestamps[-1] > timestamps[0]:
+        deltas.insert(0, _zigzag(timestamps - timestamps[0]))
     else:
-        front += zigzag(0)
-    widths = [_width(field) for field in varying]
+        before_deltas += zigzag(0)
+    widths = [_varint_widths(delta) for delta in deltas]
     edges = np.flatnonzero(sum(np.diff(width) for width in widths)) + 1  # Widths never decrease.
-    groups: list[tuple[int, int, list[int], bytes]] = []
+    blocks: list[tuple[int, int, list[int], bytes]] = []
     size = HEADER_SIZE
     for first, end in pairwise([0, *edges.tolist(), rows]):
-        field_widths = [int(width[first]) for width in widths]
-        head = front + bytes(sum(field_widths)) + behind
-        head = zigzag(len(head) + length + 1) + head
-        groups.append((first, end, field_widths, head))
-        size += (len(head) + length + 1) * (end - first)
+        delta_widths = [int(width[first]) for width in widths]
+        # The bytes of a record before its value, with zeros for the deltas.
+        prefix = before_deltas + bytes(sum(delta_widths)) + after_deltas
+        prefix = zigzag(len(prefix) + length + 1) + prefix
+        blocks.append((first, end, delta_widths, prefix))
+        size += (len(prefix) + length + 1) * (end - first)
     # BytesIO makes these bytes writable without a copy, because nothing else refers to them.
     batch = BytesIO(bytes(size))
-    at = HEADER_SIZE
+    position = HEADER_SIZE
     with batch.getbuffer() as view:
-        for first, end, field_widths, head in groups:
-            many, step = end - first, len(head) + length + 1
-            np.ndarray(many, f"V{len(head)}", view, at, step)[:] = np.void(head)
-            column = at + len(head) - len(behind) - sum(field_widths)
-            for field, width in zip(varying, field_widths, strict=True):
+        for first, end, delta_widths, prefix in blocks:
+            count, record_size = end - first, len(prefix) + length + 1
+            # Each array has one element per record of the block, `record_size` bytes apart.
+            np.ndarray(count, f"V{len(prefix)}", view, position, record_size)[:] = np.void(prefix)
+            byte_position = position + len(prefix) - len(after_deltas) - sum(delta_widths)
+            for delta, width in zip(deltas, delta_widths, strict=True):
                 for byte in range(width):
-                    cell: Int64s = field[first:end] >> 7 * byte
+                    column: Int64s = delta[first:end] >> 7 * byte
                     if width > 1:
-                        cell = cell & 0x7F | (0x80 if byte + 1 < width else 0)
-                    np.ndarray(many, np.uint8, view, column, step)[:] = cell
-                    column += 1
-            np.ndarray((many, length), np.uint8, view, at + len(head), (step, 1))[:] = cells[first:end]
-            at += many * step
+                        column = column & 0x7F | (0x80 if byte + 1 < width else 0)
+                    np.ndarray(count, np.uint8, view, byte_position, record_size)[:] = column
+                    byte_position += 1
+            value_position, values = position + len(prefix), value_matrix[first:end]
+            np.ndarray((count, length), np.uint8, view, value_position, (record_size, 1))[:] = values
+            position += count * record_size
     return batch
 
 
-def _sizes(column: Any) -> Int64s:
+def _value_sizes(column: Any) -> Int64s:
     """Return the length of each value in bytes, and -1 for nulls."""
     buffers = column.buffers()
     if column.null_count == len(column):
@@ -320,43 +351,46 @@ def _zigzag(values: Int64s) -> Int64s:
     return (values << 1) ^ (values >> 63)
 
 
-def _width(zigzags: Int64s) -> NDArray[np.int8]:
+def _varint_widths(zigzags: Int64s) -> NDArray[np.int8]:
     """Return the width in bytes of the varint of each zigzag number."""
     width = np.ones(len(zigzags), np.int8)
     unsigned = zigzags.view(np.uint64)
     highest = int(unsigned.max()) if len(unsigned) else 0
-    for limit in _LIMITS:
+    for limit in _VARINT_LIMITS:
         if highest < limit:
             break
         width += unsigned >= np.uint64(limit)
     return width
 
 
-def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
+def _join_varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
     """Return a BinaryArray whose rows are the concatenated varints of all fields.
 
     Each field is a pair: the zigzag numbers of all rows and the widths of their varints.
     """
     rows = len(fields[0][0])
-    most = [int(width.max()) for _, width in fields]
-    cells = np.empty((rows, sum(most)), np.uint8)
-    mask = np.ones((rows, sum(most)), np.bool_)
+    max_widths = [int(widths.max()) for _, widths in fields]
+    # One row per record, and one column for each byte that a varint may have. `is_used` marks the bytes that
+    # belong to a varint.
+    matrix = np.empty((rows, sum(max_widths)), np.uint8)
+    is_used = np.ones((rows, sum(max_widths)), np.bool_)
     column = 0
     size = np.zeros(rows, np.int32)
-    for (zigzags, width), widest in zip(fields, most, strict=True):
-        size += width
-        for byte in range(widest):
-            cell = (zigzags >> (7 * byte)).astype(np.uint8)
+    for (zigzags, widths), max_width in zip(fields, max_widths, strict=True):
+        size += widths
+        for byte in range(max_width):
+            column_bytes = (zigzags >> (7 * byte)).astype(np.uint8)
             if byte == 9:
-                cell &= 1  # The 64th bit.
-            if byte + 1 < widest:
-                cell &= 0x7F
-                cell |= (width > byte + 1).view(np.uint8) << 7
+                column_bytes &= 1  # The 64th bit.
+            if byte + 1 < max_width:
+                column_bytes &= 0x7F
+                column_bytes |= (widths > byte + 1).view(np.uint8) << 7
             if byte:
-                mask[:, column] = width > byte
-            cells[:, column] = cell
+                is_used[:, column] = widths > byte
+            matrix[:, column] = column_bytes
             column += 1
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(size, out=offsets[1:])
-    content = cells.ravel() if len(offsets) and int(offsets[-1]) == cells.size else cells[mask]
+    uses_all = len(offsets) and int(offsets[-1]) == matrix.size
+    content = matrix.ravel() if uses_all else matrix[is_used]
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)])

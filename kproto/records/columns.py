@@ -73,13 +73,15 @@ from .record_stream import record_lists
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
 # The number of rows to convert to objects at a time. Data of so few rows stays in the CPU cache.
-_CHUNK = 1024
+_ROWS_PER_CHUNK = 1024
 # The minimum number of records to decode with numpy. For fewer records, decoding row by row is faster.
-_FEW = 150
+_MIN_NUMPY_RECORDS = 150
 # The minimum mean size (bytes) of the values that `_copy_chosen` copies through views.
-_LARGE = 200
+_LARGE_MEAN_SIZE = 200
+# The size in bytes of the smallest record: one byte for each of its seven fields.
+_MIN_RECORD_SIZE = 7
 # The estimated size in bytes of one decoded header.
-_HEADER_BYTES = 100
+_ESTIMATED_HEADER_SIZE = 100
 # The largest number of bytes of decompressed records per call, because Arrow's binary arrays have offsets of
 # 32 bits.
 MOST = (1 << 31) - (1 << 20)
@@ -103,9 +105,9 @@ class Columns:
     # The number of rows of each part, in the order of the parts.
     counts: list[int]
     # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
-    _tails: HeaderColumns | None = field(default=None, repr=False)
-    # The index in `_tails` of the first row of these columns.
-    _first: int = 0
+    _undecoded_headers: HeaderColumns | None = field(default=None, repr=False)
+    # The index in `_undecoded_headers` of the first row of these columns.
+    _first_row: int = 0
     _headers: list[Headers] | None = field(default=None, repr=False)
     _arena: Arena | None = field(default=None, repr=False)  # The arena that `value` refers to.
 
@@ -115,14 +117,14 @@ class Columns:
     @property
     def nbytes(self) -> int:
         """The size of the columns in bytes, without headers."""
-        own = self.offset.nbytes + self.timestamp.nbytes + self.timestamp_type.nbytes
-        size: int = own + self.key.nbytes + self.value.nbytes
+        numbers_size = self.offset.nbytes + self.timestamp.nbytes + self.timestamp_type.nbytes
+        size: int = numbers_size + self.key.nbytes + self.value.nbytes
         return size
 
     @property
     def has_headers(self) -> bool:
         """Whether a row may have headers. False means that no row has headers."""
-        return self._tails is not None or any(self._headers or ())
+        return self._undecoded_headers is not None or any(self._headers or ())
 
     @property
     def headers(self) -> list[Headers]:
@@ -141,17 +143,17 @@ class Columns:
         """
         if self._headers is not None:
             return self._headers[start:stop]
-        if self._tails is None:
+        if self._undecoded_headers is None:
             return [()] * (stop - start)
-        return self._tails.rows(self._first + start, self._first + stop)
+        return self._undecoded_headers.rows(self._first_row + start, self._first_row + stop)
 
     def headers_array(self) -> Any:
         """Return the headers as a `pyarrow.ListArray` of structs of key (string) and value (binary).
 
         No list is null.
         """
-        if self._tails is not None:
-            return self._tails.array(self._first, self._first + len(self))
+        if self._undecoded_headers is not None:
+            return self._undecoded_headers.array(self._first_row, self._first_row + len(self))
         offsets = np.cumsum([0, *map(len, self.headers)], dtype=np.int32)
         pairs = [pair for row in self.headers for pair in row]
         keys, values = from_texts([key for key, _ in pairs]), from_bytes([value for _, value in pairs])
@@ -174,9 +176,9 @@ class Columns:
             self.key.slice(start, size),
             self.value.slice(start, size),
             [size],
-            self._tails,
-            self._first + start,
-            None if self._headers is None else self._headers[start:stop],
+            _undecoded_headers=self._undecoded_headers,
+            _first_row=self._first_row + start,
+            _headers=None if self._headers is None else self._headers[start:stop],
         )
 
     def to_arrow(self) -> Any:
@@ -231,7 +233,7 @@ class Columns:
 
     def rows(self) -> list[Record]:
         """Convert the rows to `Record` objects. Raises `RecordError` for malformed headers."""
-        return [record for records in self.row_lists(_CHUNK) for record in records]
+        return [record for records in self.row_lists(_ROWS_PER_CHUNK) for record in records]
 
     def row_lists(self, size: int = 500) -> Iterator[list[Record]]:
         """Convert the rows to lists of at most `size` `Record` objects.
@@ -240,7 +242,7 @@ class Columns:
         """
         if size < 1:
             raise ConfigError("size", size, "it must be at least 1")
-        tailed = self.has_headers
+        has_headers = self.has_headers
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
             yield list(
@@ -250,7 +252,7 @@ class Columns:
                     self.timestamp[start:stop].tolist(),
                     self.key.slice(start, stop - start).to_pylist(),
                     self.value.slice(start, stop - start).to_pylist(),
-                    self.headers_between(start, stop) if tailed else repeat(()),
+                    self.headers_between(start, stop) if has_headers else repeat(()),
                 )
             )
 
@@ -297,7 +299,7 @@ def columns_of(
     table = None
     with suppress(RecordError):
         table = build_table(parts, check_crc, control, max_decompressed)
-    if table is not None and int(table[COUNT].sum()) >= _FEW:
+    if table is not None and int(table[COUNT].sum()) >= _MIN_NUMPY_RECORDS:
         columns = _read_columns(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if columns is not None:
             return columns
@@ -310,32 +312,33 @@ def _read_rows(
 ) -> Columns:
     """Decode row by row: faster for few records, and needed for records that numpy cannot decode."""
     records_read: list[Record] = []
-    kinds: list[str] = []
+    timestamp_types: list[str] = []
     counts: list[int] = []
-    remaining = most
+    remaining_bytes = most
     for part in parts:
         before = len(records_read)
         for batch in wanted_batches(part, check_crc, control, max_decompressed):
             lists: Iterable[list[Record]] = (
-                record_lists(batch, _CHUNK, max_decompressed)
+                record_lists(batch, _ROWS_PER_CHUNK, max_decompressed)
                 if batch.codec
                 else (batch.records(max_decompressed),)
             )
             for records in lists:
                 if batch.codec:
-                    remaining -= sum(map(_size, records))
-                    if remaining < 0:
+                    remaining_bytes -= sum(map(_estimated_size, records))
+                    if remaining_bytes < 0:
                         raise too_many_bytes(most)
                 if part.from_offset is not None and batch.base_offset < part.from_offset:
                     records = [record for record in records if record.offset >= part.from_offset]
                 records_read += records
-                kinds += [batch.timestamp_type] * len(records)
+                timestamp_types += [batch.timestamp_type] * len(records)
         counts.append(len(records_read) - before)
-    return columns_of_records(records_read, kinds, counts)
+    return columns_of_records(records_read, timestamp_types, counts)
 
 
-def _size(record: Record) -> int:
-    return len(record.key or b"") + len(record.value or b"") + _HEADER_BYTES * len(record.headers)
+def _estimated_size(record: Record) -> int:
+    """Return the size of the key and the value in bytes, plus an estimate for the headers."""
+    return len(record.key or b"") + len(record.value or b"") + _ESTIMATED_HEADER_SIZE * len(record.headers)
 
 
 def columns_of_records(
@@ -352,9 +355,7 @@ def columns_of_records(
         from_bytes([record.key for record in records]),
         from_bytes([record.value for record in records]),
         [len(records)] if counts is None else counts,
-        None,
-        0,
-        [record.headers for record in records],
+        _headers=[record.headers for record in records],
     )
 
 
@@ -367,19 +368,20 @@ def _read_columns(
     most: int,
 ) -> Columns | None:
     """Decode all parts with numpy and Arrow. Return None if a record is irregular."""
-    if len(parts) == 1 and not table[CODEC].any():
+    is_compressed = table[CODEC].any()
+    if len(parts) == 1 and not is_compressed:
         try:
-            return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
+            return _decode_table(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
             # The last record is so close to the end of the data that a read of 8 bytes would go beyond it.
             # The records are therefore copied into an arena, which is longer.
             pass
-    if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
+    if len(parts) > 1 and not is_compressed and (columns := _read_in_place(parts, sources, table, lent)):
         return columns
     arena = Arena()
     try:
         arena.fill(sources, table, max_decompressed, most)
-        columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
+        columns = _decode_table(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
         # A field would extend beyond the arena. The caller then reads row by row.
         columns = None
@@ -390,47 +392,56 @@ def _read_columns(
     return columns
 
 
-def _in_place(parts: Sequence[FetchedPart], sources: list[Data], table: Table, lent: bool) -> Columns | None:
+def _read_in_place(
+    parts: Sequence[FetchedPart], sources: list[Data], table: Table, lent: bool
+) -> Columns | None:
     """Decode parts that are views into one buffer, as in a fetch response. Return None for other parts."""
-    whole: object = None
+    buffer: object = None
     views: list[memoryview] = []
     for source in sources:
-        if not isinstance(source, memoryview) or (views and source.obj is not whole):
+        if not isinstance(source, memoryview) or (views and source.obj is not buffer):
             return None
-        whole = source.obj
+        buffer = source.obj
         views.append(source)
     data = np.frombuffer(memoryview(views[0].obj), np.uint8)
-    places = np.array([_address(np.frombuffer(view, np.uint8)) for view in views]) - _address(data)
-    if (np.diff(places) < 0).any():
+    addresses = np.array([_memory_address(np.frombuffer(view, np.uint8)) for view in views])
+    positions = addresses - _memory_address(data)
+    if (np.diff(positions) < 0).any():
         return None
-    moved = table.copy()
-    moved[AT] += places[table[PART]]
-    moved[STOP] += places[table[PART]]
+    # The table has positions within each part. In the copy, they are positions in the buffer.
+    shifted = table.copy()
+    shifted[AT] += positions[table[PART]]
+    shifted[STOP] += positions[table[PART]]
     try:
-        return _decode(parts, data, moved, lent)
+        return _decode_table(parts, data, shifted, lent)
     except IndexError:
         return None
 
 
-def _address(array: NDArray[np.uint8]) -> int:
-    place: int = array.__array_interface__["data"][0]
-    return place
+def _memory_address(array: NDArray[np.uint8]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
-def _decode(
+def _decode_table(
     parts: Sequence[FetchedPart],
     data: NDArray[np.uint8],
     table: Table,
     lent: bool,
     arena: Arena | None = None,
 ) -> Columns | None:
-    empty = table[COUNT] == 0
-    if empty.any():
-        if (table[STOP] > table[AT])[empty].any():
+    """Decode the batches of `table`, whose positions are those in `data`.
+
+    Returns None if a record is irregular, or the size of a batch does not fit its number of records. Raises
+    IndexError if `data` ends too soon after the last record.
+    """
+    is_empty = table[COUNT] == 0
+    if is_empty.any():
+        if (table[STOP] > table[AT])[is_empty].any():
             return None
-        table = table[:, ~empty]
+        table = table[:, ~is_empty]
     count = table[COUNT]
-    if (count > (table[STOP] - table[AT]) // 7).any():
+    if (count > (table[STOP] - table[AT]) // _MIN_RECORD_SIZE).any():
         return None
     base_offset = table[BASE_OFFSET]
     gapless = table[LAST_OFFSET] - base_offset == count - 1
@@ -446,57 +457,60 @@ def _decode(
     if table[APPENDED].any():
         appended = np.repeat(table[APPENDED] != 0, count)
         np.copyto(timestamp, np.repeat(table[MAX_TIMESTAMP], count), where=appended)
-    kind = np.repeat(table[KIND].astype(np.int8), count)
+    timestamp_type = np.repeat(table[KIND].astype(np.int8), count)
     counts = np.bincount(table[PART], count, len(parts)).astype(np.int64)
-    chosen: NDArray[np.int64] | None = None
+    chosen: NDArray[np.int64] | None = None  # The rows to return; None for all rows.
     if (table[LEAST] != ALL).any():
         chosen = np.flatnonzero(offset >= np.repeat(table[LEAST], count))
         counts = np.bincount(np.repeat(table[PART], count)[chosen], minlength=len(parts))
-        offset, timestamp, kind = offset[chosen], timestamp[chosen], kind[chosen]
-    headers = None
+        offset, timestamp, timestamp_type = offset[chosen], timestamp[chosen], timestamp_type[chosen]
+    undecoded_headers = None
     if fields.has_headers.any():
-        headers = HeaderColumns(_gather_chosen(data, _tails(fields), None, chosen))
+        undecoded_headers = HeaderColumns(_gather_chosen(data, _header_ranges(fields), None, chosen))
     return Columns(
         offset,
         timestamp,
-        kind,
+        timestamp_type,
         _gather_chosen(data, fields.key, fields.null_key, chosen),
         (_view_chosen if lent else _copy_chosen)(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
-        headers,
+        undecoded_headers,
         _arena=arena,
     )
 
 
-def _tails(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
+def _header_ranges(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
     """Return the range of each record's headers, from the end of the value to the end of the record."""
-    places = np.empty_like(fields.value)
-    places[::2] = fields.value[1::2]
-    places[1::2] = fields.end
-    return places
+    ranges = np.empty_like(fields.value)
+    ranges[::2] = fields.value[1::2]
+    ranges[1::2] = fields.end
+    return ranges
 
 
-def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy the keys, values or headers of the chosen rows, or of all rows if `chosen` is None."""
+def _gather_chosen(data: NDArray[np.uint8], ranges: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+    """Copy the keys, values or headers of the chosen rows, or of all rows if `chosen` is None.
+
+    `ranges` contains the start and the end of each row's bytes, alternately.
+    """
     if chosen is None:
-        return gather(data, places, np.arange(0, len(places), 2, dtype=np.int32), null)
-    return gather(data, places, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
+        return gather(data, ranges, np.arange(0, len(ranges), 2, dtype=np.int32), null)
+    return gather(data, ranges, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
 
 
-def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+def _copy_chosen(data: NDArray[np.uint8], ranges: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """Copy as `_gather_chosen` does, but copy large values through Arrow views.
 
     Arrow computes the total size of the views first, so it allocates the memory only once. Large values are
     copied 1.3 times as fast as with `gather`.
     """
-    if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
-        return _gather_chosen(data, places, null, chosen)
-    return _view_chosen(data, places, null, chosen).cast(pa.binary())
+    if int((ranges[1::2] - ranges[::2]).sum()) < _LARGE_MEAN_SIZE * len(null):
+        return _gather_chosen(data, ranges, null, chosen)
+    return _view_chosen(data, ranges, null, chosen).cast(pa.binary())
 
 
-def _view_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+def _view_chosen(data: NDArray[np.uint8], ranges: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """Return the keys, values or headers of the chosen rows as views into `data`."""
-    start, stop = places[::2], places[1::2]
+    start, stop = ranges[::2], ranges[1::2]
     if chosen is not None:
         start, stop, null = start[chosen], stop[chosen], None if null is None else null[chosen]
     return views(data, start, stop, null)

@@ -73,15 +73,15 @@ class Package:
     def hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Lower the thresholds, so that numpy decodes even the few rows of the tests."""
         for module, name, value in (
-            (self.columns, "_FEW", 1),
+            (self.columns, "_MIN_NUMPY_RECORDS", 1),
             (self.parts, "_NUMPY_MIN_SIZE", 0),
-            (self.columns, "_LARGE", 1),
-            (self.vectors, "_LANES", 3),
-            (self.vectors, "_WORTH_GUESSES", 0),
-            (self.vectors, "_SHORTEST_PIECE", 3),
-            (self.vectors, "_FEW_LANES", 1),
-            (self.vectors, "_SHORTEST_RUN", 1),
-            (self.vectors, "_PATIENCE", 1 << 30),
+            (self.columns, "_LARGE_MEAN_SIZE", 1),
+            (self.vectors, "_TARGET_LANES", 3),
+            (self.vectors, "_MIN_RECORDS_TO_GUESS", 0),
+            (self.vectors, "_MIN_PIECE", 3),
+            (self.vectors, "_MIN_LANES", 1),
+            (self.vectors, "_MIN_RUN", 1),
+            (self.vectors, "_MAX_SHORT_SEARCHES", 1 << 30),
         ):
             monkeypatch.setattr(module, name, value)
 

@@ -161,7 +161,7 @@ def test_what_was_read_as_columns_can_be_written_as_columns() -> None:
 def test_more_bytes_than_arrow_can_join_are_joined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: Any = ([NOW] * 500, None, [b"v" * 50] * 500)
     at_once = encode_columns(*arguments, max_bytes=1000)
-    monkeypatch.setattr(column_encoder, "_MOST", 3000)
+    monkeypatch.setattr(column_encoder, "_MAX_JOINED_BYTES", 3000)
     assert encode_columns(*arguments, max_bytes=1000) == at_once
 
 

@@ -97,7 +97,7 @@ def test_timestamp_types_are_kafkas_numbers() -> None:
 
 @pytest.mark.parametrize("few", [0, 10**9], ids=["fast", "slow"])
 def test_counts_tell_the_part_of_each_row(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(module, "_MIN_NUMPY_RECORDS", few)
     aborted = some(0, 20, producer_id=3, is_transactional=True)
     parts = [
         FetchedPart(some(0, 100) + some(100, 100, compression="zstd"), from_offset=150),
@@ -213,7 +213,7 @@ def test_records_in_runs_of_one_size_are_read(records: list[Record]) -> None:
 
 @pytest.mark.parametrize("size", [100, 1000], ids=["small", "large"])
 def test_long_runs_are_detected_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_decoder, "_starts", None)
+    monkeypatch.setattr(column_decoder, "_find_starts_in_parallel", None)
     records = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
     for batch in (98, 800, 9_000):
         data = b"".join(
@@ -298,7 +298,7 @@ def test_a_list_of_rows_has_at_least_one_row() -> None:
 def test_only_compressed_records_count_against_the_limit_of_a_call(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(module, "_MIN_NUMPY_RECORDS", few)
     records = [Record(at, NOW, None, bytes(1000)) for at in range(200)]
     assert len(columns(encode_batch(records), most=1)) == 200
     with pytest.raises(IllegalState, match="records of more than 100000 bytes are too many for one call"):

@@ -112,7 +112,10 @@ MUTANTS = {
         "windows", ".astype(np.int64) << 14", ".astype(np.int64) << 13", claims.columns_are_the_rows
     ),
     "columns: a window may be too short": Mutant(
-        "column_decoder", "(shortest == 0) | (used > room)", "shortest == 0", claims.columns_are_the_rows
+        "column_decoder",
+        "(min_width == 0) | (used > window_bytes)",
+        "min_width == 0",
+        claims.columns_are_the_rows,
     ),
     "columns: LogAppendTime is forgotten": Mutant(
         "columns", "if table[APPENDED].any():", "if False:", claims.columns_are_the_rows
@@ -128,13 +131,13 @@ MUTANTS = {
     ),
     "columns: what is between the ends of a run is believed": Mutant(
         "column_decoder",
-        "if not np.array_equal(size, end):",
+        "if not np.array_equal(record_end, end):",
         "if False:",
         claims.columns_see_through_runs_of_records,
     ),
     "columns: fields may end before the record": Mutant(
         "column_decoder",
-        "if int(tail.max()) > 1 and (plain & (tail > 1)).any():",
+        "if int(headers_size.max()) > 1 and (no_headers & (headers_size > 1)).any():",
         "if False:",
         claims.broken_records_are_the_same_errors,
     ),
