@@ -121,12 +121,12 @@ MUTANTS = {
         "columns", "if table[APPENDED].any():", "if False:", claims.columns_are_the_rows
     ),
     "headers at once: null values are empty": Mutant(
-        "header_decoder", "null[into] = is_null", "pass", claims.columns_are_the_rows
+        "header_decoder", "is_null[headers] = has_null_value", "pass", claims.columns_are_the_rows
     ),
     "headers at once: the value is the key": Mutant(
         "header_decoder",
-        "(key, key_end, value, value_end)",
-        "(key, key_end, key, key_end)",
+        "(key_start, key_end, value_start, value_end)",
+        "(key_start, key_end, key_start, key_end)",
         claims.columns_are_the_rows,
     ),
     "columns: what is between the ends of a run is believed": Mutant(
