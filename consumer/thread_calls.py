@@ -40,7 +40,8 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
             future.set_result(cast("T", result))
 
     def run_call() -> None:
-        result, failure = None, None
+        result: T | None = None
+        failure: BaseException | None = None
         try:
             result = call()
         # A future cannot hold StopIteration: the task that waits would never continue.
