@@ -57,8 +57,9 @@ def convert(
     If `up` is false, batches of a lower magic are returned unchanged, because a client that reads a magic
     also reads the lower ones.
 
-    `from_offset` is the start of a fetch. Single messages below it are dropped. Wrappers and batches are kept
-    whole, except that a truncated last batch is dropped.
+    `from_offset` is the start of a fetch. An uncompressed batch that is converted to magic 0 or 1 loses its
+    records below `from_offset`. Other batches and wrappers are kept whole, except that a truncated last batch
+    is dropped.
 
     For `max_decompressed` see `rows`.
 

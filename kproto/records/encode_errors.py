@@ -1,6 +1,6 @@
 """Determine why a record cannot be encoded.
 
-The encoders do not check values beforehand. An invalid value makes them raise one of `UNWRITABLE`. Then
+The encoders do not check values beforehand. For an invalid value, an encoder raises one of `UNWRITABLE`. Then
 `explain_unwritable` finds the value and names its path, such as ``records[3].headers[0].value``.
 """
 

@@ -3,8 +3,8 @@
 * The headers section follows the record's value. It contains the number of headers, then the key and value of
   each header.
 
-* The sections of all rows are decoded together when headers are first read. Slices of columns share the
-  result.
+* The headers sections of all rows are decoded together when the headers of any row are first read. Slices of
+  columns share the result.
 
 * Each step reads one header of every record with numpy: all first headers, then all second ones, and so on.
 

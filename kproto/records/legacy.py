@@ -8,7 +8,7 @@
 * In a wrapper of magic 0, inner offsets are absolute.
 
 * In a wrapper of magic 1, inner offsets are relative. The wrapper has the offset of its last inner message
-  (KIP-31), or 0 if an old producer sent it.
+  (KIP-31), or 0 if certain versions of librdkafka sent it.
 
 * Offsets wrap at 64 bits, as in Java.
 
@@ -53,8 +53,8 @@ _SCANNED_MESSAGES = 10_000
 # A decoding step takes the messages that start within this many decompressed bytes of its first message.
 _PART_BYTES = 1 << 20
 
-# A wrapper keeps its decompressed bytes if they are one block of at most this many bytes. Such a wrapper is
-# decompressed only once.
+# A wrapper keeps its decompressed bytes if they are one block of at most this many bytes. Any other wrapper
+# is decompressed again whenever its messages are read.
 _KEPT_BYTES = 1 << 20
 
 # A message has an offset (8 bytes), a size (4), a CRC (4), a magic (1), attributes (1), in magic 1 a
@@ -194,8 +194,8 @@ def begins_messages(start: memoryview) -> bool:
 class Wrapper:
     """The messages of one wrapper. `lists` decompresses and decodes one list of them at a time.
 
-    A wrapper of a few hundred kilobytes may have millions of messages. `lists` keeps only one block and one
-    list in memory.
+    A wrapper of a few hundred kilobytes may have millions of messages. `lists` keeps only one decompressed
+    block and one list in memory.
     """
 
     __slots__ = (
@@ -245,8 +245,8 @@ class Wrapper:
             (last_offset,) = _int64(part.data, part.last_message)
         if not count:
             raise RecordError(_MESSAGE, self._magic, "value", self._at, "a wrapper without messages")
-        # Old producers send a wrapper with offset 0, because the broker assigns the offset. The inner offsets
-        # of such a wrapper are not shifted.
+        # Certain versions of librdkafka send a wrapper with offset 0. The inner offsets of such a wrapper are
+        # not shifted.
         if self._magic and self._record.offset:
             self._offset_shift = self._record.offset - last_offset
         if self._offset_shift < 0:

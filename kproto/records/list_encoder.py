@@ -184,8 +184,8 @@ def _encode_uniform_rows(
         # The values of these rows. Between two values: the number of headers of the first record, which is 0,
         # and the second record up to its value, with an offset delta that is filled in below.
         joined = bytearray(ZERO_BYTE + start + bytes(width) + key_and_length).join(values[first:end])
-        # The position in `joined` of the offset delta of the record after `first`, and the distance from
-        # there to the offset delta of the next record.
+        # The position in `joined` of the first offset delta, and the distance between the starts of
+        # consecutive offset deltas.
         delta_at, record_size = value_length + 1 + len(start), len(varints[size]) + size
         for byte in range(width):
             joined[delta_at + byte :: record_size] = delta_bytes[byte][first + 1 : end]

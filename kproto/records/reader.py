@@ -35,12 +35,12 @@ from .compression import CODECS
 from .legacy import read_message
 from .record_stream import record_lists
 
-# The minimum number of records for decoding to columns. Decoding more records row by row would be slower. The
-# measured threshold is 600 to 1800 records, depending on the records.
+# The minimum number of records for decoding to columns. Fewer records are decoded faster row by row. The
+# measured break-even lies between 600 and 1800 records, depending on their contents.
 WORTH_COLUMNS = 1000
 
-# A records field with more records than this number is decoded in parts, unless it has at least seven bytes
-# per record. A million records as columns take 120 MB.
+# A records field with more records than this number is decoded in parts, because a million records as columns
+# take 120 MB. Exception: fields with at least seven bytes per record, the size of the smallest record.
 TOO_MANY = 500_000
 
 _unpack_int32 = struct.Struct(">i").unpack_from
@@ -53,8 +53,8 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
 
     If a batch is malformed, the batches before it are yielded, then `RecordError` is raised.
 
-    In magic 0 and 1, each wrapper, and each message outside of a wrapper, is one batch. A wrapper is
-    decompressed to at most `max_decompressed` bytes.
+    In magic 0 and 1, each wrapper, and each message outside of a wrapper, is one batch. A wrapper that
+    decompresses to more than `max_decompressed` bytes raises `RecordError`.
     """
     check_data(data)
     return _batches(data, 0, check_crc, max_decompressed)
@@ -141,7 +141,7 @@ def has_too_many_records(data: Data) -> bool:
     """Return whether the batch headers announce so many records that they should be decoded in parts.
 
     The result is true if `data` has more than `TOO_MANY` records and less than seven bytes per record. The
-    smallest record has seven bytes, so such batches are compressed.
+    smallest record has seven bytes, so at least one of the batches is compressed.
     """
     count = at = 0
     end = len(data)
@@ -197,8 +197,8 @@ class AbortedTransactions:
 def is_abort_marker(batch: Batch) -> bool:
     """Return whether a control batch is an abort marker: its key is an int16 version and the int16 0.
 
-    The result is False if compaction removed the marker's record. Raises `RecordError` for an invalid key, as
-    in Java.
+    The result is also False if compaction removed the marker's record. Raises `RecordError` for an invalid
+    key, as in Java.
     """
     records = next(record_lists(batch, 1), None)
     if not records:

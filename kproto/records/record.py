@@ -6,7 +6,7 @@
 * If the fields do not fill the record exactly, `MalformedRecord` is raised.
 
 * Readers may read beyond the end of a batch, but not beyond the data. The caller compares the position at
-  which a reader ended with the end of the batch.
+  which a reader ended with the end of the batch, and raises an error if they differ.
 
 * Header keys that are not UTF-8 are read as in Java, with U+FFFD for malformed bytes.
 
@@ -361,7 +361,7 @@ TABLE_SIZE = 65536
 
 @cache
 def _first_two_bytes() -> list[bytes]:
-    """Return a table that maps the low 14 bits of a longer varint to its first two bytes."""
+    """Return a table that maps the low 14 bits of a varint of more than two bytes to its first two bytes."""
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
 
@@ -404,7 +404,7 @@ def record_parts(
     return parts
 
 
-# A `len` that accepts only bytes, because the length of an array is not the number of its bytes.
+# A `len` for bytes only. It rejects an `array.array`, whose length is not its number of bytes.
 length_of_bytes = bytes.__len__
 
 

@@ -1,7 +1,7 @@
 """Decode a batch's records list by list, while the batch is being decompressed.
 
-A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them. `record_lists`
-keeps only one block and one list in memory.
+A batch of a few kilobytes may have millions of records. `Batch.records` keeps all of them in memory, decoded.
+`record_lists` keeps only one decompressed block and one list of records.
 
 See the iterators of Kafka's `DefaultRecordBatch`.
 """
@@ -18,7 +18,7 @@ from .legacy import wrapper_of
 from .record import Record, begins_records, complete_records
 
 # The records of a list start within this number of encoded bytes. A limit on the number of records would not
-# limit memory, because headers take forty times the memory of their bytes.
+# limit memory, because decoded headers take up to forty times the memory of their encoded bytes.
 PART_BYTES = 1 << 20
 
 

@@ -57,7 +57,8 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
     An entry of the first table describes the varint at the start of the window: `value << 2 | width`, with
     the width in bytes.
 
-    For a varint of more than two bytes, the entry of the first table is `(low 14 bits) << 2 | 3`.
+    For a varint of more than two bytes, the entry of the first table is `(low 14 bits) << 2 | 3`. The 3
+    stands for more than two bytes, not for a width.
 
     An entry of the second table is the total size of a record whose length is this varint. The entry is 0 if
     the varint is longer than two bytes or negative.
@@ -96,8 +97,8 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
 
     The width is 0 if the varint is longer than four bytes, or continues after the end of its window.
 
-    If the varint continues after its window, the top bit of the window is set. A right shift fills such a
-    window with ones, which again look like a varint that continues.
+    Callers shift a window right past the varints that they have read. If the next varint continues after the
+    window, the window's top bit is set, and the shift fills in ones. Ones look like a varint that continues.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]
