@@ -97,7 +97,7 @@ class Layouts:
         """Append elements that share a layout to `items`. Return the number of the remaining elements, and
         their position.
         """
-        guess = self.last
+        guess = self.last  # `find` has not compared this layout with the elements at `p`.
         layout = guess or self.find(buf, p)
         while layout is not None:
             size, rows, lengths, fill = layout
@@ -110,6 +110,7 @@ class Layouts:
                 return 0, q
             count -= n - mismatched
             p = q - mismatched * size
+            # Stop also if no element fits a layout that `find` has just returned.
             if count < MIN_RUN or (mismatched == n and layout is not guess):
                 break
             if mismatched or not n:
@@ -117,39 +118,45 @@ class Layouts:
         return count, p
 
     def find(self, buf: bytes, p: int) -> Layout | None:
-        """Return the layout that the next `MIN_RUN` elements share, or None if they share none."""
-        places: list[tuple[int, bytes]] = []
+        """Return the layout that the next `MIN_RUN` elements share, or None if they share none.
+
+        A layout that is found is stored, and is the first that the next `read` tries.
+        """
+        # The bytes that each of the elements must contain, with their offsets in an element.
+        shared: list[tuple[int, bytes]] = []
         lengths: list[int] = []
         at = p
-        for part, fixed in self.parts:
-            at += fixed
-            prefix, length = _length(buf, at, part)
+        for part, fixed_size in self.parts:
+            at += fixed_size
+            prefix, length = _read_length(buf, at, part)
             if length < -1 or (length > MAX_NUMBERS and part.code != "s") or (length > 0 and not part.code):
                 return None
-            places.append((at - p, prefix))
+            shared.append((at - p, prefix))
             lengths.append(length)
             at += len(prefix) + max(0, length) * struct.calcsize(">" + part.code)
         size = at - p + struct.calcsize(">" + self.tail)
         if size > MAX_BYTES // MIN_RUN:
             return None
         if self.flexible:
-            places.append((size - 1, b"\0"))
-        for at, prefix in places:
-            for start in range(p + at, p + at + MIN_RUN * size, size):
-                if not buf.startswith(prefix, start):
+            shared.append((size - 1, b"\0"))  # an empty tag section
+        for offset, content in shared:
+            first = p + offset
+            for start in range(first, first + MIN_RUN * size, size):
+                if not buf.startswith(content, start):
                     return None
-        key = tuple(prefix for _, prefix in places[: len(lengths)])
+        key = tuple(prefix for _, prefix in shared[: len(lengths)])
         layout = self.known.get(key) or self.learn(size, key, lengths)
         self.last = layout or self.last
         return layout
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
-        codes, pattern, wanted = "", list[int](), list[int]()
+        """Store and return the layout, or return None if `MAX_LAYOUTS` loops exist and none fits it."""
+        codes, pattern, encoded_lengths = "", list[int](), list[int]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
-            code = _LENGTH[part.prefix] if part.prefix else _VARINT[len(prefix)]
+            code = _LENGTH_CODES[part.prefix] if part.prefix else _VARINT_CODES[len(prefix)]
             codes += part.fixed + code + (f"{length}{part.code}" if length > 0 else "")
             pattern.append(min(1, length) if part.code == "s" else length)
-            wanted += struct.unpack(">" + code, prefix)
+            encoded_lengths += struct.unpack(">" + code, prefix)
         fill = self.fills.get(tuple(pattern))
         if fill is None:
             if len(self.fills) >= MAX_LAYOUTS:
@@ -158,15 +165,16 @@ class Layouts:
         if len(self.known) >= MAX_LAYOUTS:
             self.known.clear()
         rows = struct.Struct(">" + codes + self.tail).iter_unpack
-        layout = self.known[prefixes] = (size, rows, tuple(wanted), fill)
+        layout = self.known[prefixes] = (size, rows, tuple(encoded_lengths), fill)
         return layout
 
 
-_VARINT = {1: "B", 2: "H"}
-_LENGTH = {2: "h", 4: "i"}
+# The `struct` codes of encoded lengths, by their size in bytes.
+_VARINT_CODES = {1: "B", 2: "H"}
+_LENGTH_CODES = {2: "h", 4: "i"}
 
 
-def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
+def _read_length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
     """Return the bytes of the length at `at`, and the decoded length.
 
     The decoded length is -1 for null. It is below -1 if the length is missing, not allowed, not in its

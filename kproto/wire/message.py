@@ -137,7 +137,7 @@ class _ResolvedFields:
 
     def __get__(self, instance: object, cls: type[Struct]) -> tuple[Field, ...]:
         if cls.__resolved__ is None:
-            cls.__resolved__ = _resolve(cls, ())
+            cls.__resolved__ = _resolve_fields(cls, outer=())
         return cls.__resolved__
 
 
@@ -189,26 +189,26 @@ class _DeclarationMeta(msgspec.StructMeta):
     __plain__: Any
 
     def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **keywords: Any) -> Any:
-        plain = tuple(base.__plain__ if isinstance(base, _DeclarationMeta) else base for base in bases)
-        if namespace["__module__"] == __name__:
+        plain_bases = tuple(base.__plain__ if isinstance(base, _DeclarationMeta) else base for base in bases)
+        if namespace["__module__"] == __name__:  # `Struct` and `Message` themselves
             declaring = super().__new__(mcs, name, bases, namespace)
-            declaring.__plain__ = msgspec.StructMeta(name, plain, namespace)
+            declaring.__plain__ = msgspec.StructMeta(name, plain_bases, namespace)
             return declaring
         options: dict[str, FieldOptions] = {}
         annotations: dict[str, Any] = {}
-        for key, text in namespace.get("__annotations__", {}).items():
-            if key.startswith("_") or str(text).startswith("ClassVar"):
+        for key, annotation in namespace.get("__annotations__", {}).items():
+            if key.startswith("_") or str(annotation).startswith("ClassVar"):
                 continue
             value = namespace.get(key, REQUIRED)
             options[key] = value if isinstance(value, FieldOptions) else field(default=value)
-            annotations[key] = text
-            namespace[key] = _default(name, key, options[key].default)
+            annotations[key] = annotation
+            namespace[key] = _msgspec_default(name, key, options[key].default)
         annotations["_tags"] = "dict[int, bytes] | None"
         namespace |= {"_tags": None, "__annotations__": annotations}
         namespace["__doc__"] = _LazyDocstring(namespace.get("__doc__", ""))
         namespace |= {"__options__": options, "__resolved__": None}
-        kind = _MessageMeta if keywords else msgspec.StructMeta
-        cls: Any = kind(name, plain, namespace, gc=False)
+        metaclass = _MessageMeta if keywords else msgspec.StructMeta
+        cls: Any = metaclass(name, plain_bases, namespace, gc=False)
         cls.__make__ = msgspec.StructMeta.__call__.__get__(cls) if keywords else cls
         if keywords:
             _set_versions(cls, **keywords)
@@ -225,7 +225,7 @@ class _DeclarationMeta(msgspec.StructMeta):
         return issubclass(subclass, cls.__plain__)
 
 
-def _default(struct: str, name: str, default: object) -> object:
+def _msgspec_default(struct: str, name: str, default: object) -> object:
     """Return the default of a field in the form that msgspec expects.
 
     msgspec allows no required field after a field with a default, so required fields get a factory that
@@ -455,22 +455,23 @@ def fresh(struct: type[Struct]) -> Any:
 # Resolution of declarations.
 
 
-def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field, ...]:
+def _resolve_fields(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field, ...]:
+    """Resolve the fields of `cls`, and of the structs in it; `outer` are the structs that contain `cls`."""
     if cls in outer:
         raise TypeError(f"{cls.__name__} contains itself; Kafka's messages are not recursive")
     scope = vars(sys.modules[cls.__module__])
     annotations = cls.__annotations__
     fields: list[Field] = []
     for name, options in cls.__options__.items():
-        text = annotations[name]
+        annotation = annotations[name]
         try:
-            hint = eval(text, dict(scope)) if isinstance(text, str) else text
-            resolved = _field(name, options, hint)
+            hint = eval(annotation, dict(scope)) if isinstance(annotation, str) else annotation
+            resolved = _resolve_field(name, options, hint)
         except (NameError, TypeError, ValueError) as error:
-            raise TypeError(f"{cls.__name__}.{name}: {text}: {error}") from error
-        part = resolved.kind.element if isinstance(resolved.kind, Array) else resolved.kind
-        if isinstance(part, type) and part.__resolved__ is None:
-            part.__resolved__ = _resolve(part, (*outer, cls))
+            raise TypeError(f"{cls.__name__}.{name}: {annotation}: {error}") from error
+        inner = resolved.kind.element if isinstance(resolved.kind, Array) else resolved.kind
+        if isinstance(inner, type) and inner.__resolved__ is None:
+            inner.__resolved__ = _resolve_fields(inner, (*outer, cls))
         fields.append(resolved)
     tags = [f.tag for f in fields if f.tagged]
     if len(tags) != len(set(tags)):
@@ -478,8 +479,9 @@ def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field,
     return tuple(fields)
 
 
-def _field(name: str, options: FieldOptions, hint: Any) -> Field:
-    kind, may_be_null = _kind(hint)
+def _resolve_field(name: str, options: FieldOptions, hint: Any) -> Field:
+    """Return the field that `options` and the annotation `hint` declare; raise if they contradict."""
+    kind, may_be_null = _split_annotation(hint)
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")
     if options.versions is not None and options.default is REQUIRED:
@@ -498,31 +500,31 @@ def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     nullable = versions if may_be_null else NO_VERSIONS
     tagged = NO_VERSIONS if options.tag is None else versions
     return Field(
-        name,
-        kind,
-        versions,
-        nullable if options.nullable is None else Versions.parse(options.nullable),
-        tagged if options.tagged is None else Versions.parse(options.tagged),
-        -1 if options.tag is None else options.tag,
-        options.default,
-        options.ignorable,
-        options.map_key,
-        options.flexible == "none",
+        name=name,
+        kind=kind,
+        versions=versions,
+        nullable=nullable if options.nullable is None else Versions.parse(options.nullable),
+        tagged=tagged if options.tagged is None else Versions.parse(options.tagged),
+        tag=-1 if options.tag is None else options.tag,
+        default=options.default,
+        ignorable=options.ignorable,
+        map_key=options.map_key,
+        always_rigid=options.flexible == "none",
     )
 
 
-def _kind(hint: Any) -> tuple[Primitive | Array | type[Struct], bool]:
+def _split_annotation(hint: Any) -> tuple[Primitive | Array | type[Struct], bool]:
     """Split an annotation into the kind of the value and whether it may be None."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(hint) if part is not type(None)]
         if len(inner) == 1:
-            return _kind(inner[0])[0], True
+            return _split_annotation(inner[0])[0], True
     if typing.get_origin(hint) is typing.Annotated and isinstance(hint.__metadata__[0], Primitive):
         return hint.__metadata__[0], False
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint, False
     if typing.get_origin(hint) is list:
-        element, may_be_null = _kind(typing.get_args(hint)[0])
+        element, may_be_null = _split_annotation(typing.get_args(hint)[0])
         if not isinstance(element, Array) and not may_be_null:
             return Array(element), False
     raise TypeError("not a type of kproto.wire.types, a struct, or a list of one of them")

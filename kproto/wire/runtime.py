@@ -92,36 +92,40 @@ class TagSectionReader:
         """Read the tag section at `p` into `target` and return the offset of the section's end.
 
         Before the call, the tagged fields of `target` must have their default values.
+
+        Raises Malformed for a field that is not tagged in this version, or has a wrong size.
         """
-        n, p = _varint(buf, p)
-        for _ in repeat(None, n):
-            tag, p = _varint(buf, p)
-            size, p = _varint(buf, p)
-            q = p + size
-            f = self.fields.get(tag)
-            if f is None:
-                target.__unknown_tags__[tag] = bytes(buf[p:q])
-                p = q
+        count, p = _read_uvarint(buf, p)
+        for _ in repeat(None, count):
+            tag, p = _read_uvarint(buf, p)
+            size, p = _read_uvarint(buf, p)
+            end = p + size
+            field = self.fields.get(tag)
+            if field is None:
+                target.__unknown_tags__[tag] = bytes(buf[p:end])
+                p = end
                 continue
-            if self.version not in f.tagged:
+            if self.version not in field.tagged:
                 raise Malformed
-            read = self.readers.get(tag) or self.readers.setdefault(tag, self.make(f))
+            read = self.readers.get(tag) or self.readers.setdefault(tag, self.make(field))
             value, p = read(buf, p)
-            if p != q:
+            if p != end:
                 raise Malformed
-            setattr(target, f.slot, value)
+            setattr(target, field.slot, value)
         return p
 
 
-def _varint(buf: bytes, p: int) -> tuple[int, int]:
-    n = buf[p]
-    return (n, p + 1) if n < 128 else long_length(buf, p + 1, n)
+def _read_uvarint(buf: bytes, p: int) -> tuple[int, int]:
+    """Read the varint at `p`; return its value and the position after it."""
+    byte = buf[p]
+    return (byte, p + 1) if byte < 128 else long_length(buf, p + 1, byte)
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
     """Encode a tag section: the count, then all tagged fields in ascending order of their tags.
 
-    `pieces` maps the known tags to their encoded fields, and `unknown` maps the other tags.
+    `pieces` maps the known tags to their encoded fields, and `unknown` maps the other tags. The fields of
+    `unknown` are added to `pieces`.
     """
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
@@ -171,7 +175,7 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
         self.code = code
 
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
-        code = _repeat(self.code, n)
+        code = _repeat_code(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
         # Long formats are not cached. The code of a UUID cannot be repeated by a count, so the format for
         # many UUIDs would take more memory than their message.
@@ -192,14 +196,14 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
 
     def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
         lengths = key if isinstance(key, tuple) else (key,)
-        remaining = [*reversed(lengths)]
-        code = ">"
-        for part in self.codes:
-            if part == "v":
-                code += f"{len(uvarint(remaining[-1] + 1))}s"
+        remaining = [*reversed(lengths)]  # The length of the next list is the last item.
+        layout = ">"
+        for code in self.codes:
+            if code == "v":
+                layout += f"{len(uvarint(remaining[-1] + 1))}s"
             else:
-                code += f"{remaining.pop()}{part[1:]}" if part[0] == "*" else part
-        pack = struct.Struct(code).pack
+                layout += f"{remaining.pop()}{code[1:]}" if code[0] == "*" else code
+        pack = struct.Struct(layout).pack
         if sum(lengths) < CACHE_LIMIT:
             if len(self) >= CACHE_LIMIT:
                 self.clear()
@@ -207,7 +211,8 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
         return pack
 
 
-def _repeat(code: str, n: int) -> str:
+def _repeat_code(code: str, n: int) -> str:
+    """Return the `struct` format of n values. A count can only repeat a code of one character."""
     return code * n if len(code) > 1 else f"{n}{code}"
 
 

@@ -23,7 +23,7 @@ from .types import Primitive
 STRIDE: Final = 1000
 
 # The maximum number of tagged fields of one struct. No Kafka API has more than ten.
-_MOST_TAGS: Final = 1000
+_MAX_TAGS: Final = 1000
 
 
 class Division(NamedTuple):
@@ -86,16 +86,16 @@ class ArrayPlace(NamedTuple):
 def find_array(message: type[Message], data: bytes, start: int, version: int, name: str) -> ArrayPlace:
     """Find the array `name` among the fields of the valid message at `start` of `data`."""
     skimmer = _Skimmer(message, data, start, version)
-    for f in _fields(message, version, skimmer.flexible):
+    for f in _fields_of_version(message, version, skimmer.flexible):
         if f.name == name:
             break
-        for _ in skimmer.field(f):
+        for _ in skimmer.skip_field(f):
             pass
     else:
         raise ValueError(f"{message.__name__} v{version} has no array {name}")
-    at, is_compact = skimmer.at, skimmer.flexible and not f.always_rigid
-    count = skimmer.length("i", is_compact)
-    return ArrayPlace(at, skimmer.at, count, is_compact)
+    count_start, is_compact = skimmer.at, skimmer.flexible and not f.always_rigid
+    count = skimmer.read_length("i", is_compact)
+    return ArrayPlace(count_start, skimmer.at, count, is_compact)
 
 
 class _FieldSpan(NamedTuple):
@@ -123,164 +123,180 @@ class _Skimmer:
         The list is empty if the struct is not divided: if it has no arrays, or at most `most` array elements
         in total.
         """
-        start, before, spans = self.at, self.elements, list[_FieldSpan]()
-        for f in _fields(cls, self.version, self.flexible):
-            begin = self.at
-            yield from self.field(f)
-            spans.append(_FieldSpan(f, begin, self.at))
-        self.tags()
+        start, elements_before, spans = self.at, self.elements, list[_FieldSpan]()
+        for f in _fields_of_version(cls, self.version, self.flexible):
+            field_start = self.at
+            yield from self.skip_field(f)
+            spans.append(_FieldSpan(f, field_start, self.at))
+        self.skip_tag_section()
         end, elements = self.at, self.elements
         arrays = [span for span in spans if isinstance(span.field.kind, Array)]
-        if elements - before <= most or not arrays:
+        if elements - elements_before <= most or not arrays:
             return []
         largest = max(arrays, key=lambda span: span.end - span.start)
         self.at = largest.start
         head, tail = self.data[start : largest.start], self.data[largest.end : end]
         is_compact = self.flexible and not largest.field.always_rigid
         pieces: list[bytes] = []
-        for group in self.groups(largest.field, most, most_of_one, unique):
+        for group in self.group_elements(largest.field, most, most_of_one, unique):
             if group is None:
                 yield
             else:
-                count, body = group
-                pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), body, tail)))
+                count, content = group
+                pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), content, tail)))
+        # `group_elements` has skipped and counted the elements of the largest array once more.
         self.at, self.elements = end, elements
         self._pause_at = elements + STRIDE
         return pieces
 
-    def groups(
+    def group_elements(
         self, f: Field, most: int, most_of_one: int, unique: bool
     ) -> Generator[tuple[int, bytes] | None, None, None]:
-        """Yield groups of an array's elements, each as (number of elements, bytes), and None for a pause."""
+        """Yield groups of an array's elements, each as (number of elements, bytes), and None for a pause.
+
+        A group contains at most `most` elements, with the elements inside them, or is one large element or a
+        piece of one.
+        """
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid
-        count = self.length("i", flexible)
+        count = self.read_length("i", flexible)
         if isinstance(element, Primitive) and element.code:
             for index in range(0, count, most):
                 number = min(most, count - index)
-                yield number, self.take(number * element.size)
+                yield number, self.take_bytes(number * element.size)
             return
-        known: set[bytes] = set()
-        members: list[bytes] = []
-        size = 0
+        seen: set[bytes] = set()
+        group: list[bytes] = []
+        elements_of_group = 0
         for _ in range(count):
-            start, before = self.at, self.elements
+            start, elements_before = self.at, self.elements
             self.elements += 1
             if isinstance(element, Primitive):
-                self.primitive(element, flexible)
-                if self.is_due():
+                self.skip_primitive(element, flexible)
+                if self.take_due_pause():
                     yield None
             else:
-                yield from self.struct(element)
+                yield from self.skip_struct(element)
             content = self.data[start : self.at]
             if unique:
-                if content in known:
+                if content in seen:
                     continue
-                known.add(content)
-            own = self.elements - before
-            if members and size + own > most:
-                yield len(members), b"".join(members)
-                members, size = [], 0
-            if own > most_of_one and not isinstance(element, Primitive):
+                seen.add(content)
+            elements = self.elements - elements_before  # with those inside this element
+            if group and elements_of_group + elements > most:
+                yield len(group), b"".join(group)
+                group, elements_of_group = [], 0
+            if elements > most_of_one and not isinstance(element, Primitive):
                 self.at = start
-                pieces = yield from self.divide(element, most, most_of_one, False)
+                pieces = yield from self.divide(element, most, most_of_one, unique=False)
                 for piece in pieces or [self.data[start : self.at]]:
                     yield 1, piece
             else:
-                members.append(content)
-                size += own
-        if members:
-            yield len(members), b"".join(members)
+                group.append(content)
+                elements_of_group += elements
+        if group:
+            yield len(group), b"".join(group)
 
-    def struct(self, cls: type[Struct]) -> Generator[None, None, None]:
-        for f in _steps(cls, self.version, self.flexible):
-            if isinstance(f, int):
-                self.skip(f)
-            elif isinstance(f.kind, Primitive):
-                self.primitive(f.kind, self.flexible and not f.always_rigid)
+    def skip_struct(self, cls: type[Struct]) -> Generator[None, None, None]:
+        for step in _skip_steps(cls, self.version, self.flexible):
+            if isinstance(step, int):
+                self.skip_bytes(step)
+            elif isinstance(step.kind, Primitive):
+                self.skip_primitive(step.kind, self.flexible and not step.always_rigid)
             else:
-                yield from self.field(f)
-        self.tags()
-        if self.is_due():
+                yield from self.skip_field(step)
+        self.skip_tag_section()
+        if self.take_due_pause():
             yield
 
-    def field(self, f: Field) -> Generator[None, None, None]:
+    def skip_field(self, f: Field) -> Generator[None, None, None]:
         flexible = self.flexible and not f.always_rigid
         if isinstance(f.kind, Primitive):
-            self.primitive(f.kind, flexible)
+            self.skip_primitive(f.kind, flexible)
         elif isinstance(f.kind, Array):
-            yield from self.array(f.kind.element, flexible)
-        elif self.version not in f.nullable or self.byte() < 128:
-            yield from self.struct(f.kind)
+            yield from self.skip_array(f.kind.element, flexible)
+        # A nullable struct starts with an int8, which is negative for null.
+        elif self.version not in f.nullable or self.read_byte() < 128:
+            yield from self.skip_struct(f.kind)
 
-    def array(self, element: Primitive | type[Struct], flexible: bool) -> Generator[None, None, None]:
-        count = self.length("i", flexible)
-        if count * _least(element, self.version, flexible) > len(self.data) - self.at:
+    def skip_array(self, element: Primitive | type[Struct], flexible: bool) -> Generator[None, None, None]:
+        count = self.read_length("i", flexible)
+        if count * _minimum_element_size(element, self.version, flexible) > len(self.data) - self.at:
             raise IndexError
         if isinstance(element, Primitive) and element.code:
             self.elements += count
-            self.skip(count * element.size)
+            self.skip_bytes(count * element.size)
             return
         for _ in range(count):
             self.elements += 1
             if isinstance(element, Primitive):
-                self.primitive(element, flexible)
-                if self.is_due():
+                self.skip_primitive(element, flexible)
+                if self.take_due_pause():
                     yield
             else:
-                yield from self.struct(element)
+                yield from self.skip_struct(element)
 
-    def is_due(self) -> bool:
-        """Return whether at least `STRIDE` elements have been skipped since the last pause."""
+    def take_due_pause(self) -> bool:
+        """Return whether a pause is due, and if so, schedule the next one `STRIDE` elements later.
+
+        If the result is True, the caller pauses: it yields.
+        """
         if self.elements < self._pause_at:
             return False
         self._pause_at = self.elements + STRIDE
         return True
 
-    def primitive(self, kind: Primitive, flexible: bool) -> None:
-        self.skip(kind.size if kind.code else self.length("h" if kind.name == "string" else "i", flexible))
+    def skip_primitive(self, kind: Primitive, flexible: bool) -> None:
+        if kind.code:
+            self.skip_bytes(kind.size)
+        else:
+            self.skip_bytes(self.read_length("h" if kind.name == "string" else "i", flexible))
 
-    def tags(self) -> None:
+    def skip_tag_section(self) -> None:
+        """Skip the tagged fields of a struct, and count each as an element."""
         if not self.flexible:
             return
-        count = self.uvarint()
-        if count > _MOST_TAGS:
+        count = self.read_uvarint()
+        if count > _MAX_TAGS:
             raise IndexError
         self.elements += count
         for _ in range(count):
-            self.uvarint()
-            self.skip(self.uvarint())
+            self.read_uvarint()  # the tag
+            self.skip_bytes(self.read_uvarint())
 
-    def length(self, code: str, flexible: bool) -> int:
-        """Read a length or count; null counts as 0."""
+    def read_length(self, code: str, flexible: bool) -> int:
+        """Read a length or count; null counts as 0.
+
+        In flexible versions it is a varint, and in others an int16 (`code` "h") or an int32 ("i").
+        """
         if flexible:
-            return max(self.uvarint() - 1, 0)
-        return max(int.from_bytes(self.take(2 if code == "h" else 4), "big", signed=True), 0)
+            return max(self.read_uvarint() - 1, 0)
+        return max(int.from_bytes(self.take_bytes(2 if code == "h" else 4), "big", signed=True), 0)
 
-    def uvarint(self) -> int:
-        if (byte := self.byte()) < 128:
+    def read_uvarint(self) -> int:
+        if (byte := self.read_byte()) < 128:
             return byte
         self.at -= 1
         value = 0
         for shift in range(0, 35, 7):
-            byte = self.byte()
+            byte = self.read_byte()
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
         raise IndexError
 
-    def byte(self) -> int:
+    def read_byte(self) -> int:
         byte = self.data[self.at]
         self.at += 1
         return byte
 
-    def skip(self, size: int) -> None:
+    def skip_bytes(self, size: int) -> None:
         self.at += size
         if self.at > len(self.data):
             raise IndexError
 
-    def take(self, size: int) -> bytes:
-        self.skip(size)
+    def take_bytes(self, size: int) -> bytes:
+        self.skip_bytes(size)
         return self.data[self.at - size : self.at]
 
 
@@ -289,7 +305,7 @@ def _encode_count(count: int, *, is_compact: bool) -> bytes:
 
 
 @cache
-def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...]:
+def _fields_of_version(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...]:
     """Return the fields that are encoded in this version, except tagged fields."""
     return tuple(
         f for f in cls.__fields__ if version in f.versions and not (flexible and version in f.tagged)
@@ -297,10 +313,10 @@ def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...
 
 
 @cache
-def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
+def _skip_steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
     """Return the fields of a struct; adjacent fixed-size fields are replaced by their total size in bytes."""
     steps: list[Field | int] = []
-    for f in _fields(cls, version, flexible):
+    for f in _fields_of_version(cls, version, flexible):
         size = f.kind.size if isinstance(f.kind, Primitive) else 0
         if size and steps and isinstance(steps[-1], int):
             steps[-1] += size
@@ -310,5 +326,6 @@ def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]
 
 
 @cache
-def _least(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
+def _minimum_element_size(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
+    """Return the minimum size of an encoded element in bytes, at least 1."""
     return max(1, minimum_size(element, version, flexible))
