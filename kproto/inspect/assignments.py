@@ -85,7 +85,7 @@ def parse_input(question: Question) -> AssignorInput:
     racks: dict[str, list[frozenset[str]]] = {}
     for topic, description in get_typed(question, "topics", dict).items():
         where = f"topics.{topic}."
-        fields = known_keys(_object(description, where), ("partitions", "racks"), where)
+        fields = known_keys(_check_object(description, where), ("partitions", "racks"), where)
         count = get_typed(fields, "partitions", int, where)
         if count < 0 or count + sum(partitions.values()) > MAX_PARTITIONS:
             raise BadQuestion(
@@ -94,52 +94,55 @@ def parse_input(question: Question) -> AssignorInput:
             )
         partitions[topic] = count
         if fields.get("racks") is not None:
-            racks[topic] = _racks(get_typed(fields, "racks", list, where), count, where)
+            racks[topic] = _parse_racks(get_typed(fields, "racks", list, where), count, where)
     members: dict[str, Subscription] = {}
     for index, description in enumerate(get_typed(question, "members", list)):
         where = f"members[{index}]."
-        fields = known_keys(_object(description, where), _MEMBER, where)
+        fields = known_keys(_check_object(description, where), _MEMBER_KEYS, where)
         member_id = get_typed(fields, "id", str, where)
         if member_id in members:
             raise BadQuestion(f"{where}id is {short_json(member_id)}, which is the id of another member")
-        members[member_id] = _subscription(fields, assignor, where)
+        members[member_id] = _parse_subscription(fields, assignor, where)
     return AssignorInput(assignor, partitions, members, racks)
 
 
-_MEMBER = ("id", "instance", "rack", "subscribed", "owned", "generation", "user_data_hex")
+_MEMBER_KEYS = ("id", "instance", "rack", "subscribed", "owned", "generation", "user_data_hex")
 
 
-def _object(value: object, where: str) -> Question:
+def _check_object(value: object, where: str) -> Question:
+    """Return `value` unchanged. Raises BadQuestion if it is not a JSON object."""
     if not isinstance(value, Mapping):
         raise BadQuestion(f"{where.rstrip('.')} is {short_json(value)}, not an object")
     return cast("Question", value)
 
 
-def _racks(value: list[Any], count: int, where: str) -> list[frozenset[str]]:
+def _parse_racks(value: list[Any], count: int, where: str) -> list[frozenset[str]]:
+    """Return the racks of each partition's replicas, for a topic of `count` partitions."""
     if len(value) != count:
         raise BadQuestion(f"{where}racks has {len(value)} lists, but the topic has {count} partitions")
-    return [frozenset(_texts(racks, f"{where}racks[{index}]")) for index, racks in enumerate(value)]
+    return [frozenset(_check_strings(racks, f"{where}racks[{index}]")) for index, racks in enumerate(value)]
 
 
-def _texts(value: object, where: str) -> list[str]:
+def _check_strings(value: object, where: str) -> list[str]:
+    """Return `value` unchanged. Raises BadQuestion if it is not a list of strings."""
     items = cast("list[object]", value)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in items):
         raise BadQuestion(f"{where} is {short_json(items)}, not a list of strings")
     return cast("list[str]", value)
 
 
-def _subscription(fields: Question, assignor: Assignor, where: str) -> Subscription:
+def _parse_subscription(fields: Question, assignor: Assignor, where: str) -> Subscription:
     """Return the subscription that Java's consumer would send for the member."""
-    topics = _texts(get_typed(fields, "subscribed", list, where), f"{where}subscribed")
+    topics = _check_strings(get_typed(fields, "subscribed", list, where), f"{where}subscribed")
     owned: list[TopicPartition] = []
-    reported: dict[str, Any] = _optional(fields, "owned", dict, where) or {}
+    reported: dict[str, Any] = _get_optional(fields, "owned", dict, where) or {}
     for topic, indexes in reported.items():
         if not isinstance(indexes, list) or not all(map(_is_index, cast("list[object]", indexes))):
             raise BadQuestion(
                 f"{where}owned.{topic} is {short_json(reported[topic])}, not a list of partitions"
             )
         owned += [TopicPartition(topic, index) for index in cast("list[int]", indexes)]
-    generation = _optional(fields, "generation", int, where)
+    generation = _get_optional(fields, "generation", int, where)
     if generation is not None and not -1 <= generation < 2**31:
         raise BadQuestion(
             f"{where}generation is {short_json(generation)}; it must be an int32 of at least -1"
@@ -148,6 +151,7 @@ def _subscription(fields: Question, assignor: Assignor, where: str) -> Subscript
     if fields.get("user_data_hex") is not None:
         user_data = get_hex(fields, "user_data_hex", where)
     else:
+        # A member without `owned` and `generation` has not had an assignment yet.
         previous = owned if owned or generation is not None else None
         user_data = assignor.user_data(previous, -1 if generation is None else generation)
     return Subscription(
@@ -155,8 +159,8 @@ def _subscription(fields: Question, assignor: Assignor, where: str) -> Subscript
         user_data=user_data,
         owned=tuple(sorted(owned)),
         generation=None if generation == -1 else generation,
-        rack_id=_optional(fields, "rack", str, where) or None,
-        instance_id=_optional(fields, "instance", str, where),
+        rack_id=_get_optional(fields, "rack", str, where) or None,
+        instance_id=_get_optional(fields, "instance", str, where),
     )
 
 
@@ -164,7 +168,8 @@ def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
-def _optional(fields: Question, key: str, kind: type, where: str) -> Any:
+def _get_optional(fields: Question, key: str, kind: type, where: str) -> Any:
+    """Return the value of a key, or None if the key is missing or its value is null."""
     return None if fields.get(key) is None else get_typed(fields, key, kind, where)
 
 
@@ -248,55 +253,65 @@ def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]
 
 def explain(group: AssignorInput) -> list[PartitionOutcome]:
     """Return the outcome of each partition, in ascending order."""
+    # Partition -> (generation, member id) of each member that reports the partition as owned.
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member_id in group.members:
         owned, generation = reported_owned(group, member_id)
         for partition in owned:
             claims.setdefault(partition, []).append((-1 if generation is None else generation, member_id))
-    owners = _owners(group.assign())
-    settled_owners = _owners(assign_until_settled(group))
-    loads = {member_id: len(reported_owned(group, member_id).owned) for member_id in group.members}
+    owners = _owner_by_partition(group.assign())
+    settled_owners = _owner_by_partition(assign_until_settled(group))
+    owned_counts = {member_id: len(reported_owned(group, member_id).owned) for member_id in group.members}
     return [
-        _outcome(group, partition, sorted(claims.get(partition, [])), owners, settled_owners, loads)
+        _explain_partition(
+            group, partition, sorted(claims.get(partition, [])), owners, settled_owners, owned_counts
+        )
         for topic, count in sorted(group.partitions.items())
         for partition in map(TopicPartition, [topic] * count, range(count))
     ]
 
 
-def _owners(assigned: Assigned) -> dict[TopicPartition, str]:
+def _owner_by_partition(assigned: Assigned) -> dict[TopicPartition, str]:
     return {partition: member_id for member_id, partitions in assigned.items() for partition in partitions}
 
 
-def _outcome(
+def _explain_partition(
     group: AssignorInput,
     partition: TopicPartition,
     claims: list[tuple[int, str]],
     owners: Mapping[TopicPartition, str],
     settled_owners: Mapping[TopicPartition, str],
-    loads: Mapping[str, int],
+    owned_counts: Mapping[str, int],
 ) -> PartitionOutcome:
     """Return a partition's previous and new owner, and the reason for the assignment.
 
     `claims` contains a pair (generation, member id) for each member that reports the partition as owned.
-    Pairs are sorted by generation, the newest last.
+    Pairs are sorted by generation, the newest last. `settled_owners` also has the owners of withheld
+    partitions, which `owners` lacks. `owned_counts` are the members' numbers of partitions before.
     """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))
     if owner is None:
         return PartitionOutcome(partition, previous, None, "unassigned", "no member subscribes to the topic")
-    near = _rack_reason(group, partition, owner, previous)
+    rack_reason = _rack_reason(group, partition, owner, previous)
     if previous is None:
-        return PartitionOutcome(partition, None, owner, "assigned", near or "no member owned it")
+        return PartitionOutcome(partition, None, owner, "assigned", rack_reason or "no member owned it")
     if previous == owner and partition in owners:
         return PartitionOutcome(partition, previous, owner, "kept", f"{owner} owned it before")
-    if len(claims) > 1 and claims[-2][0] == claims[-1][0]:
+    is_disputed = len(claims) > 1 and claims[-2][0] == claims[-1][0]
+    if is_disputed:
         why = f"{claims[-2][1]} and {previous} both report it as owned in the same generation"
     elif partition.topic not in group.members[previous].topics:
         why = f"{previous} does not subscribe to {partition.topic} any more"
     elif group.assignor.read_ownership is None:
-        why = near or f"{group.assignor.name} ignores previous owners; the order of the members decides"
+        why = (
+            rack_reason or f"{group.assignor.name} ignores previous owners; the order of the members decides"
+        )
     else:
-        why = near or f"balance: {previous} owned {loads[previous]} partitions, {owner} owned {loads[owner]}"
+        why = rack_reason or (
+            f"balance: {previous} owned {owned_counts[previous]} partitions, "
+            f"{owner} owned {owned_counts[owner]}"
+        )
     if partition in owners:
         return PartitionOutcome(partition, previous, owner, "moved", why)
     return PartitionOutcome(partition, previous, owner, "withheld", why)
@@ -328,13 +343,18 @@ def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
     neither form.
     """
     name, colon, size_and_racks = text.rpartition(":")
-    count, at, racks = size_and_racks.partition("@")
-    if not (name and colon and count.isdecimal() and len(count) < 8 and (racks or not at)):
+    count, at_sign, racks = size_and_racks.partition("@")
+    is_count = count.isdecimal() and len(count) < 8
+    if not (name and colon and is_count and (racks or not at_sign)):
         raise ConfigError("--topic", text, "NAME:PARTITIONS or NAME:PARTITIONS@RACK,RACK, such as flights:6")
     number = int(count)
-    names = racks.split(",")
-    placed = [[names[index % len(names)]] for index in range(min(number, MAX_PARTITIONS))] if at else None
-    return name, {"partitions": number, "racks": placed}
+    replica_racks: list[list[str]] | None = None
+    if at_sign:
+        rack_names = racks.split(",")
+        # `parse_input` rejects a topic with more partitions than MAX_PARTITIONS.
+        rack_indexes = (index % len(rack_names) for index in range(min(number, MAX_PARTITIONS)))
+        replica_racks = [[rack_names[index]] for index in rack_indexes]
+    return name, {"partitions": number, "racks": replica_racks}
 
 
 def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
@@ -348,7 +368,7 @@ def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     try:
         if not member_id:
             raise ValueError
-        owned = dict(map(_owned, owned_text.split(";"))) if equals else {}
+        owned = dict(map(_parse_owned, owned_text.split(";"))) if equals else {}
     except ValueError:
         allowed = "ID, ID@RACK or ID=TOPIC:PARTITIONS, such as m1=flights:0-2,5"
         raise ConfigError("--member", text, allowed) from None
@@ -361,7 +381,8 @@ def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     }
 
 
-def _owned(text: str) -> tuple[str, list[int]]:
+def _parse_owned(text: str) -> tuple[str, list[int]]:
+    """Parse TOPIC:PARTITIONS, such as flights:0-2,5. Raises ValueError for text of another form."""
     topic, _, ranges = text.rpartition(":")
     if not topic:
         raise ValueError(text)
@@ -400,15 +421,16 @@ def summary_lines(group: AssignorInput) -> list[str]:
         texts = [f"{topic}:{format_ranges(indexes)}" for topic, indexes in by_topic(partitions)]
         before = len(reported_owned(group, member_id).owned)
         rows.append((member_id, str(before), str(len(partitions)), " ".join(texts) or "-"))
-    lines += _table(rows)
+    lines += _table_lines(rows)
     rows = [("PARTITIONS", "FROM", "TO", "OUTCOME", "WHY")]
-    for outcomes in _merge(explain(group)):
-        first = outcomes[0]
-        indexes = [outcome.partition.partition for outcome in outcomes]
-        merged = f"{first.partition.topic}:{format_ranges(indexes)}"
-        rows.append((merged, first.previous or "-", first.owner or "-", first.outcome, first.why))
-    lines += ["", *_table(rows)]
-    if any(row[3] == "withheld" for row in rows):
+    outcomes = explain(group)
+    for merged in _merge_outcomes(outcomes):
+        first = merged[0]
+        indexes = [outcome.partition.partition for outcome in merged]
+        topic_ranges = f"{first.partition.topic}:{format_ranges(indexes)}"
+        rows.append((topic_ranges, first.previous or "-", first.owner or "-", first.outcome, first.why))
+    lines += ["", *_table_lines(rows)]
+    if any(outcome.outcome == "withheld" for outcome in outcomes):
         lines += [
             "",
             "A withheld partition has no owner until its previous owner has revoked it. Then the member",
@@ -417,7 +439,7 @@ def summary_lines(group: AssignorInput) -> list[str]:
     return lines
 
 
-def _merge(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
+def _merge_outcomes(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
     """Group the outcomes of one topic that differ only in their partition."""
     groups: dict[tuple[object, ...], list[PartitionOutcome]] = {}
     for outcome in outcomes:
@@ -426,6 +448,7 @@ def _merge(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
     return list(groups.values())
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table_lines(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the rows as lines with aligned columns. The first row is the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [escape_unprintable("  ".join(map(str.ljust, row, widths)).rstrip()) for row in rows]

@@ -34,7 +34,7 @@ from ..errors import ConfigError
 GZIP: Final = b"\x1f\x8b"
 # Maps the magic number of a pcap file to (byte order, clock ticks per second, size of a packet header in
 # bytes).
-_PCAP: Final = {
+_PCAP_FORMATS: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 10**6, 16),
     b"\xa1\xb2\xc3\xd4": (">", 10**6, 16),
     b"\x4d\x3c\xb2\xa1": ("<", 10**9, 16),
@@ -43,8 +43,10 @@ _PCAP: Final = {
     b"\x34\xcd\xb2\xa1": ("<", 10**6, 24),
     b"\xa1\xb2\xcd\x34": (">", 10**6, 24),
 }
+# The type of the first block of a pcapng section. It is the same in both byte orders.
+_SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
 # The first four bytes of capture files that are not compressed.
-MAGIC_NUMBERS: Final = (*_PCAP, b"\x0a\x0d\x0d\x0a")
+MAGIC_NUMBERS: Final = (*_PCAP_FORMATS, _SECTION_HEADER)
 # Maps the magic number of a compressed file to its format, which this module does not read.
 _COMPRESSED: Final = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -53,9 +55,9 @@ _COMPRESSED: Final = {
     b"BZh": "bzip2",
 }
 
-# Block types of pcapng.
-_SECTION_HEADER: Final = 0x0A0D0D0A
+# Other block types of pcapng.
 _INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
+# Maps the byte-order magic of a section header to the `struct` code of the byte order.
 _BYTE_ORDERS: Final = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 # Codes of an interface's options: the resolution of its clock, and the seconds to add to its times.
 _RESOLUTION, _OFFSET = 9, 14
@@ -75,12 +77,13 @@ class Packet(NamedTuple):
 @dataclass(slots=True)
 class _Interface:
     link: int
-    most: int  # The maximum number of bytes captured per packet (snap length). 0 means no limit.
-    per_second: int = 10**6
-    offset: int = 0
+    snap_length: int  # The maximum number of bytes captured per packet. 0 means no limit.
+    ticks_per_second: int = 10**6
+    offset_seconds: int = 0
 
-    def time(self, ticks: int) -> float:
-        return max(0.0, ticks / self.per_second + self.offset)
+    def to_seconds(self, ticks: int) -> float:
+        """Convert a packet's timestamp to seconds since 1970. A negative time becomes 0."""
+        return max(0.0, ticks / self.ticks_per_second + self.offset_seconds)
 
 
 @dataclass(slots=True)
@@ -94,20 +97,24 @@ class _CutError(Exception):
 
 
 class Capture:
-    """The packets of a file, which can be iterated over only once."""
+    """The packets of a file, which can be iterated over only once.
+
+    Iterate only if `is_capture` is true, which means that the file starts as a pcap or pcapng file. `is_cut`
+    is set when reading stops before the end of the file's last packet or block.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._last = 0.0
+        self._last_at = 0.0
         self.is_cut = False
         self._magic = self._read(4, at_end=True)
         self.is_capture = self._magic in MAGIC_NUMBERS
 
     def __iter__(self) -> Iterator[Packet]:
-        packets = self._pcap() if self._magic in _PCAP else self._pcapng()
+        packets = self._read_pcap() if self._magic in _PCAP_FORMATS else self._read_pcapng()
         try:
             for packet in packets:
-                self._last = packet.at
+                self._last_at = packet.at
                 yield packet
         except _CutError:
             self.is_cut = True
@@ -125,78 +132,87 @@ class Capture:
             raise _CutError
         return data
 
-    def _pcap(self) -> Iterator[Packet]:
-        byte_order, per_second, size = _PCAP[self._magic]
+    def _read_pcap(self) -> Iterator[Packet]:
+        byte_order, ticks_per_second, packet_header_size = _PCAP_FORMATS[self._magic]
+        # The link type is the last field of the file header, after 16 of the 20 bytes that follow the magic.
         (link,) = struct.unpack_from(f"{byte_order}I", self._read(20), 16)
-        while header := self._read(size, at_end=True):
+        while header := self._read(packet_header_size, at_end=True):
             seconds, fraction, captured = struct.unpack_from(f"{byte_order}III", header)
             # The lower 16 bits are the link type. The upper bits describe the frame check sequence.
-            yield Packet(seconds + fraction / per_second, link & 0xFFFF, self._read(captured))
+            yield Packet(seconds + fraction / ticks_per_second, link & 0xFFFF, self._read(captured))
 
-    def _pcapng(self) -> Iterator[Packet]:
-        section = _Section("<")
+    def _read_pcapng(self) -> Iterator[Packet]:
+        section = _Section("<")  # Replaced by the first block, which is a section header.
         kind_bytes = self._magic
         while kind_bytes:
             length_bytes = self._read(4)
-            start = b""
-            if kind_bytes == MAGIC_NUMBERS[-1]:
-                start = self._read(4)
-                if start not in _BYTE_ORDERS:
+            byte_order_magic = b""
+            if kind_bytes == _SECTION_HEADER:
+                byte_order_magic = self._read(4)
+                if byte_order_magic not in _BYTE_ORDERS:
                     raise _CutError
-                section = _Section(_BYTE_ORDERS[start])
+                section = _Section(_BYTE_ORDERS[byte_order_magic])
             order = section.byte_order
             (kind,) = struct.unpack(f"{order}I", kind_bytes)
             (length,) = struct.unpack(f"{order}I", length_bytes)
-            if length < 12 + len(start):
+            if length < 12 + len(byte_order_magic):
                 raise _CutError
             # The body is padded to a multiple of four bytes. After it the block's length is repeated.
-            body = start + self._read(length - 8 - len(start) + -length % 4)[:-4]
+            padding = -length % 4
+            unread_size = length - 8 - len(byte_order_magic) + padding
+            body = byte_order_magic + self._read(unread_size)[:-4]
             try:
                 if kind == _INTERFACE:
-                    section.interfaces.append(_interface(body, order))
-                elif (packet := self._packet(kind, body, section)) is not None:
+                    section.interfaces.append(_parse_interface(body, order))
+                elif (packet := self._parse_packet(kind, body, section)) is not None:
                     yield packet
             except struct.error:  # The block is too short for its type.
                 raise _CutError from None
             kind_bytes = self._read(4, at_end=True)
 
-    def _packet(self, kind: int, body: bytes, section: _Section) -> Packet | None:
-        order, start, at = section.byte_order, 20, None
+    def _parse_packet(self, kind: int, body: bytes, section: _Section) -> Packet | None:
+        """Return the packet in a block.
+
+        None means that the block contains no packet, or that the section does not describe its interface.
+        Raises _CutError if the packet exceeds the block, and struct.error if the block is too short.
+        """
+        order, data_start, at = section.byte_order, 20, None
         if kind == _ENHANCED_PACKET:
-            number, high, low, captured = struct.unpack_from(f"{order}IIII", body)
+            interface_id, high, low, captured = struct.unpack_from(f"{order}IIII", body)
         elif kind == _PACKET:
-            number, _, high, low, captured = struct.unpack_from(f"{order}HHIII", body)
+            interface_id, _, high, low, captured = struct.unpack_from(f"{order}HHIII", body)
         elif kind == _SIMPLE_PACKET:
-            number, high, low, start, at = 0, 0, 0, 4, self._last
+            interface_id, high, low, data_start, at = 0, 0, 0, 4, self._last_at
             (captured,) = struct.unpack_from(f"{order}I", body)
         else:
             return None
-        if number >= len(section.interfaces):
+        if interface_id >= len(section.interfaces):
             return None
-        interface = section.interfaces[number]
+        interface = section.interfaces[interface_id]
         # A Simple Packet Block gives only the packet's original length, although the capture may have
         # truncated the packet to the interface's snap length.
         if kind == _SIMPLE_PACKET:
-            captured = min(captured, interface.most or captured, len(body) - start)
-        elif captured > len(body) - start:
+            captured = min(captured, interface.snap_length or captured, len(body) - data_start)
+        elif captured > len(body) - data_start:
             raise _CutError
         if at is None:
-            at = interface.time(high << 32 | low)
-        return Packet(at, interface.link, body[start : start + captured])
+            at = interface.to_seconds(high << 32 | low)
+        return Packet(at, interface.link, body[data_start : data_start + captured])
 
 
-def _interface(body: bytes, order: str) -> _Interface:
-    link, _, most = struct.unpack_from(f"{order}HHI", body)
-    interface, offset = _Interface(link, most), 8
+def _parse_interface(body: bytes, order: str) -> _Interface:
+    """Parse an Interface Description Block: its link type, snap length and clock."""
+    link, _, snap_length = struct.unpack_from(f"{order}HHI", body)
+    interface, offset = _Interface(link, snap_length), 8
     while offset + 4 <= len(body):
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         value = body[offset + 4 : offset + 4 + size]
         if code == _RESOLUTION and size == 1:
             # The lower seven bits of the value are n. The clock ticks 10**n times per second, or 2**n times
             # if the highest bit is set.
-            interface.per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
+            interface.ticks_per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == _OFFSET and size == 8:
-            (interface.offset,) = struct.unpack(f"{order}q", value)
+            (interface.offset_seconds,) = struct.unpack(f"{order}q", value)
         offset += 4 + size + -size % 4
     return interface
 

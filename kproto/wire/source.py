@@ -39,18 +39,26 @@ class FunctionSource:
         self.version = version
         self.flexible = version in message.__flexible__
         self.lines: list[str] = []
-        self.depth = 1
+        self.depth = 1  # The indentation of the next line, in levels.
+        # Global name -> value.
         self.names: dict[str, object] = {"Malformed": runtime.Malformed, "Unencodable": runtime.Unencodable}
+        # The names that no new variable or global may have.
         self.variables: set[str]
         self.variables = {"b", "buf", "end", "item", "len", "map", "n", "p", "q", "tags", "type", "w"}
+        # The pending run: the `struct` code and the value of each field.
         self.codes: list[str] = []
         self.values: list[str] = []
 
     def function(self, name: str) -> Any:
+        """Compile the lines and return the function that they define.
+
+        `name` begins with the function's name. All of `name` is shown in tracebacks.
+        """
         label = f"<kproto {self.message.__module__}.{self.message.__qualname__} v{self.version} {name}>"
         return build("\n".join([*self.lines, ""]), label, self.names)[name.split()[0]]
 
     def line(self, text: str) -> None:
+        """Append a line at the current indentation, unless `text` is empty."""
         if text:
             self.lines.append("    " * self.depth + text)
 
@@ -68,6 +76,7 @@ class FunctionSource:
         self.depth -= 1
 
     def flush(self) -> None:
+        """Append the `struct` call of the pending run, if there is one, and clear the run."""
         raise NotImplementedError
 
     def run(self, code: str, value: str) -> None:
@@ -99,6 +108,7 @@ class FunctionSource:
         return name
 
     def object_variable(self, cls: type[Struct]) -> str:
+        """Reserve a variable for an instance of `cls`, named as the class in snake_case."""
         return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
 
     def is_plain(self, f: Field) -> bool:
@@ -106,6 +116,7 @@ class FunctionSource:
         return self.version in f.versions and not (self.flexible and self.version in f.tagged)
 
     def is_compact(self, f: Field) -> bool:
+        """Return whether the field's length, if it has one, is encoded as an unsigned varint (KIP-482)."""
         return self.flexible and not f.always_rigid
 
     def constant(self, f: Field) -> str:

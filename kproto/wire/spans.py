@@ -70,7 +70,8 @@ def annotate(message: type[M], data: bytes, offset: int, version: int) -> Annota
     return AnnotatedMessage(tuple(reader.spans), value, reader.at, None)
 
 
-_WORDS = {
+# Maps the label of an unsigned varint of a tag section to the type of its span.
+_TAG_SPAN_TYPES = {
     "the count of tagged fields": "tag count",
     "a tag": "tag",
     "the size of a tagged field": "tag size",
@@ -84,41 +85,41 @@ class _Annotator(Reader):
         super().__init__(message, data, at, version, flexible)
         self.spans: list[FieldSpan] = []
 
-    def _note(self, type_: str, start: int, value: object) -> None:
+    def _add_span(self, type_: str, start: int, value: object) -> None:
         self.spans.append(FieldSpan(tuple(self.path), type_, start, self.at, value))
 
     def primitive(self, kind: Primitive, nullable: bool, flexible: bool) -> Any:
         start = self.at
         value = super().primitive(kind, nullable, flexible)
-        self._note(kind.name, start, value)
+        self._add_span(kind.name, start, value)
         return value
 
     def length(self, code: str, flexible: bool, label: str) -> int:
         start = self.at
         value = super().length(code, flexible, label)
         if label == "the count of an array":
-            self._note("count", start, None if value < 0 else value)
+            self._add_span("count", start, None if value < 0 else value)
         return value
 
     def fixed(self, code: str, label: str) -> Any:
         start = self.at
         value = super().fixed(code, label)
         if label == "the marker of a nullable struct":
-            self._note("marker", start, None if value < 0 else value)
+            self._add_span("marker", start, None if value < 0 else value)
         return value
 
     def uvarint(self, label: str) -> int:
         start = self.at
         value = super().uvarint(label)
-        if label in _WORDS:
-            self._note(_WORDS[label], start, value)
+        if label in _TAG_SPAN_TYPES:
+            self._add_span(_TAG_SPAN_TYPES[label], start, value)
         return value
 
     def read_bytes(self, size: int, label: str) -> bytes:
         start = self.at
         value = super().read_bytes(size, label)
         if label == "this tagged field":
-            self._note("tagged bytes", start, value)
+            self._add_span("tagged bytes", start, value)
         return value
 
 
@@ -131,9 +132,12 @@ def value_text(value: object) -> str:
     if isinstance(value, str):
         return _quoted(value if len(value) <= 60 else value[:57] + "...")
     if isinstance(value, bytes):
+        if not value:
+            return "0 bytes"
         head = value[:16]
-        text = _quoted(head.decode("ascii")) if head.isascii() and head.decode().isprintable() else head.hex()
-        return f"{len(value)} bytes {text}{'...' if len(value) > 16 else ''}" if value else "0 bytes"
+        is_text = head.isascii() and head.decode().isprintable()
+        text = _quoted(head.decode("ascii")) if is_text else head.hex()
+        return f"{len(value)} bytes {text}{'...' if len(value) > 16 else ''}"
     if isinstance(value, uuid.UUID):
         return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     return str(value)
