@@ -11,7 +11,8 @@
 * Arrow joins the bytes of the matrix with the values. Each batch is a slice of the result, with a header.
 
 * If all values have the same length, no record has a key or headers, and timestamps ascend, numpy copies the
-  values as a matrix, in a third of the time.
+  values as a matrix. For values of 100 bytes in batches of 1 MB, this takes less than half the time of the
+  general way.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -165,8 +166,8 @@ def _divide_rows(
     Returns three lists. The first contains the index of each batch's first row; its last element is the
     number of rows.
 
-    The second list has an upper bound for the encoded bytes before each of these rows. The third has an upper
-    bound for the bytes of each batch's largest record.
+    The second list contains, for each of these rows, an upper bound for the encoded bytes of all rows before
+    it. The third has an upper bound for the bytes of each batch's largest record.
     """
     rows = len(timestamps)
     max_sizes = np.maximum(_value_sizes(keys), 0) + np.maximum(_value_sizes(values), 0)
@@ -366,7 +367,7 @@ def _varint_widths(zigzags: Int64s) -> NDArray[np.int8]:
 def _join_varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
     """Return a BinaryArray whose rows are the concatenated varints of all fields.
 
-    Each field is a pair: the zigzag numbers of all rows and the widths of their varints.
+    Each field of `fields` is a pair: the zigzag numbers of all rows and the widths of their varints.
     """
     rows = len(fields[0][0])
     max_widths = [int(widths.max()) for _, widths in fields]

@@ -9,13 +9,14 @@
 * `columns_of` decodes the records of many partitions. A call takes 0.2 ms, plus 0.2 µs per record, so decode
   all partitions of a fetch in one call.
 
-* The arrays own their bytes and do not refer to the fetched data. Each call decompresses batches into its own
-  arena, so threads may decode at the same time.
+* Without `lent`, the arrays own their bytes and do not refer to the fetched data. Each call decompresses
+  batches into its own arena, so threads may decode at the same time.
 
-* With `columns(lent=True)` the values are not copied: they are views into the arena, until `Columns.release`
-  returns the arena to its pool.
+* With `columns(lent=True)` the values are not copied: they are views into the fetched data or, after
+  decompression, into the arena. `Columns.release` returns the arena to its pool.
 
-* `lent` suits columns that are only converted to rows. With large values the conversion is 1.2 times as fast.
+* `lent` suits columns that are only converted to rows. With large values the conversion is 1.2 times as fast
+  as without `lent`.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -184,8 +185,8 @@ class Columns:
     def to_arrow(self) -> Any:
         """Convert to a `pyarrow.Table`: offset, timestamp, timestamp_type, key, value, headers.
 
-        `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). Only this column
-        is copied.
+        `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). The table shares
+        the memory of the columns, but the headers are parsed into new arrays.
 
         If the columns were decoded with `lent`, the table refers to the arena: do not release the columns
         while the table is used.
@@ -270,8 +271,8 @@ def columns(
 ) -> Columns:
     """Decode a `records` field to columns. Arguments and errors are those of `rows`.
 
-    With `lent`, `value` may be a `pyarrow.BinaryViewArray`, which refers to `data` or to memory of the pool.
-    Call `Columns.release` as soon as such columns are no longer needed.
+    With `lent`, if numpy decodes the records, `value` is a `pyarrow.BinaryViewArray`, which refers to `data`
+    or to memory of the pool. Call `Columns.release` as soon as such columns are no longer needed.
     """
     check_data(data)
     part = FetchedPart(data, aborted, from_offset)

@@ -11,21 +11,21 @@
 
 * Any output may grow to its `allowance`: 16 MiB, or 16 times the compressed size if that is more.
 
-* An output that starts like records may grow up to `MOST`. `MOST` is high, because Java's consumer has no
-  limit, and repetitive logs compress to a thousandth.
+* An output that starts like records may grow up to `MOST`: each length or size at its start must be valid.
+  `MOST` is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth.
 
 * `max_decompressed` (bytes) replaces the allowance and `MOST`.
 
-* The output of an lz4 frame whose blocks depend on each other must not exceed its allowance. Java's consumer
-  rejects such a frame.
+* Java's consumer rejects lz4 frames whose blocks depend on each other. Here their output may grow only to its
+  allowance, even if it starts like records.
 
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 
 * With these limits, compressed data that does not contain records is rejected within 100 ms, using at most 50
   MB of memory. A record of 10 MB of zeros is accepted.
 
-* Malformed or oversized input raises `CodecError`. The readers of batches convert it to a `RecordError` with
-  the batch's position.
+* `CodecError` is raised for malformed input, and for an output that exceeds its limit. The readers of batches
+  convert it to a `RecordError` with the batch's position.
 
 See Kafka's `Compression`.
 """
@@ -50,11 +50,12 @@ _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
 ALWAYS_ALLOWED = 16 << 20
 
-# A batch may also grow to this multiple of its compressed size, if that is more than `ALWAYS_ALLOWED`.
+# If this multiple of the compressed size is more than `ALWAYS_ALLOWED`, the batch may decompress to it
+# instead.
 ALLOWED_RATIO = 16
 
-# The size in bytes to which a batch may decompress if it starts like records: 1000 times Kafka's default of
-# max.message.bytes. gzip and zstd reach this ratio on the most repetitive logs.
+# The size in bytes to which a batch may decompress if its output starts like records: 1000 times Kafka's
+# default of max.message.bytes. gzip and zstd compress the most repetitive logs to a thousandth.
 MOST = 1 << 30
 
 # `begins` receives at most this number of bytes from the start of the output.
@@ -121,8 +122,8 @@ def decompress(
 ) -> bytes:
     """Decompress `data` with the codec that has this number.
 
-    Raises `CodecError` for malformed or oversized input, and `MissingExtra` if the codec's package is
-    missing.
+    Raises `CodecError` for malformed input and for an output that exceeds its limit, and `MissingExtra` if
+    the codec's package is missing.
 
     `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject.
 
@@ -165,7 +166,8 @@ def decompress_blocks(
 ) -> Iterator[bytes]:
     """Iterate over blocks of the decompressed bytes. Arguments and errors are those of `decompress`.
 
-    A block is at most 1 MiB for gzip and zstd, 4 MiB for lz4, and 22 times its compressed size for snappy.
+    A block is at most 1 MiB for gzip, 128 KiB for zstd, 4 MiB for lz4, and 22 times its compressed size for
+    snappy.
 
     The whole output is one block if the data is not compressed, if the codec is zstd and the package
     zstandard is missing, or if the blocks of an lz4 frame depend on each other.
@@ -288,7 +290,7 @@ def _output_start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
 
 
 def _output_blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | None:
-    """Return an iterator over blocks of output, or None if the output has to be one block."""
+    """Return an iterator over blocks of output, or None if the input cannot be decompressed in blocks."""
     match codec:
         case 1:
             return gzip.blocks(data)

@@ -73,7 +73,8 @@ def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
             return end + 1
         head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         last, kind = head & 1, head >> 1 & 3
-        # A block of kind 1 is one repeated byte; other blocks have as many bytes as their header says.
+        # A block of kind 1 (RLE) has one byte, which the decompressor repeats. Other blocks have as many
+        # bytes as their header says.
         at += 3 + (1 if kind == 1 else head >> 3)
     # The checksum flag has the value 4, which is also the size of the checksum in bytes.
     return at + (flags & 4)
