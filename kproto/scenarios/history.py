@@ -89,8 +89,8 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, or else
-    `number`.
+    """Return the key for `groupby`: -1 for a commit, so that successive commits form one group, and `number`
+    for any other moment.
     """
     return -1 if _commits(moment) else number
 

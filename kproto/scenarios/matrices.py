@@ -85,8 +85,8 @@ def loss(
     """Run one client as the only member of a group whose topic grows by two partitions.
 
     The topic grows `grow_at_ms` after the member's start. Then `rate` records per second are written into
-    each new partition for `after_ms`, by default about two refresh intervals. Finally the member reads for
-    `settle_ms`.
+    each new partition for `after_ms`: by default two refresh intervals plus 3 s, but at least 13 s. Finally
+    the member reads for `settle_ms`.
 
     The run uses `world`, which must have only the topic t. The default is a new world in which t has two
     partitions.

@@ -3,8 +3,10 @@
 `PARAMETERS` is the only table of parameters. A scenario lists the parameters that it takes, as in
 `takes=("client", "heartbeat_ms")`.
 
-Most parameters replace an option of each member of the scenario's group, and two set the numbers of members
-and partitions. `StoryWorld` applies all of these. Scenarios read the other parameters themselves.
+A parameter with a `member_option` replaces that option of each member of the scenario's group. `client`
+replaces the members' client, and `commit` turns off their automatic commits. `members` and `partitions` set
+the numbers of members and partitions. `StoryWorld` applies all of these. Scenarios read the other parameters
+themselves.
 """
 
 from __future__ import annotations
@@ -113,7 +115,8 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "refresh_ms": Parameter(
         option="--refresh",
         kind="time",
-        # With less than 10 ms a refresh would start before the response to the previous one arrives.
+        # With a refresh interval of less than 10 ms, a refresh would start before the response to the
+        # previous one arrives.
         limits=(10, 3_600_000),
         help="maximum age of the client's metadata",
         member_option="metadata_ms",

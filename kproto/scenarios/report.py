@@ -85,7 +85,7 @@ def _folded(line: str, wide: int) -> list[str]:
 
 
 def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list[str]:
-    """Render the whole run as lines of text; `width` is that of the terminal, if there is one."""
+    """Render the whole run as lines of text. `width` is the terminal's width, or None without a terminal."""
     wide = _wide_for(width)
     rows = [
         *_wrapped(f"{scenario.id}  ", scenario.title, wide),

@@ -172,7 +172,7 @@ class ScenarioRun:
         return (*written[:count], *(f"m{number}" for number in range(len(written) + 1, count + 1)))
 
     def longer(self, ms: int) -> int:
-        """Return `ms`, increased by the delay that the run's parameters add to an expiry or a refresh."""
+        """Return `ms` plus the longest delay that the run's parameters add to an expiry or a refresh."""
         return ms + (self.worlds[-1].extra_ms if self.worlds else 0)
 
     def moment(self, text: str, who: str = "", at: int | None = None) -> None:
@@ -199,8 +199,8 @@ class ScenarioRun:
     def why(self, text: str, *, of_run: bool = False) -> None:
         """Add an explanation of the result. All claims must have been added before.
 
-        The text explains the scenario as written. It is marked "(as written)" if parameters changed the run
-        and a claim does not hold.
+        The text explains the result with the scenario's own parameters. If other parameters were set and a
+        claim does not hold, the text is marked "(as written)".
 
         With `of_run`, the text explains the run itself and is never marked.
         """
@@ -316,8 +316,8 @@ def clients() -> tuple[str, ...]:
 def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), **config: Any) -> Any:
     """Start a member of group g in the world, and return it.
 
-    `config` uses the option names of the models. `CONSUMER_OPTIONS` translates them for kproto's own
-    consumer. Raises ConfigError for an unknown client.
+    `config` uses the option names of the models. For kproto's own consumer, `CONSUMER_OPTIONS` translates
+    these names, and options without a translation are ignored. Raises ConfigError for an unknown client.
     """
     if isinstance(world, StoryWorld):
         kind = world.kind(kind)

@@ -45,10 +45,11 @@ class StoryWorld(World):
     """A world that applies `parameters`. The parameter `partitions` replaces the partition count of the first
     topic.
 
-    `members` is the number of members that the scenario itself starts. If it is None, the parameter `members`
-    adds no members.
+    The argument `members` is the number of members that the scenario itself starts. If the argument is None,
+    the parameter `members` adds no members.
 
-    If the parameter `members` is larger, additional members join with the first one and have its options.
+    If the parameter `members` is larger than the argument, additional members join with the first one and
+    have its options.
 
     `replaced` maps each applied parameter to the scenario's values that it replaced.
 
