@@ -55,7 +55,7 @@ def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Pa
     kproto's producer wrote the batch again with new sequence numbers, its records would be duplicated.
 
     When a later batch succeeds, the producer therefore completes earlier batches in flight
-    (`ProduceResponses._complete_earlier`).
+    (`ProduceResponses._end_earlier_in_log`).
     """
     kafka = Killable(tmp_path)
     kafka.start()

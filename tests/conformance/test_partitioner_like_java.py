@@ -81,8 +81,9 @@ def probabilities_of_kproto(case: Case) -> list[float] | None:
     route = records.routes["t"]
     records.change_sticky_partition(route)
     probabilities = [0.0] * len(case.partitions)
-    for queue, (before, share) in zip(route.candidates, pairwise([0, *route.shares]), strict=True):
-        probabilities[queue.partition.partition] = (share - before) / route.shares[-1]
+    weights = route.cumulative_weights
+    for queue, (before, after) in zip(route.candidates, pairwise([0, *weights]), strict=True):
+        probabilities[queue.partition.partition] = (after - before) / weights[-1]
     return probabilities
 
 
