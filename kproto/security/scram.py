@@ -241,8 +241,8 @@ class ScramServer:
             return self._reject(f"{name!r} requested another authorization id", OTHER_AUTHZID)
         self._name = name
         by_token = _BY_TOKEN in match["rest"]
-        # The user's credential and the decoy are always computed, so that the time does not reveal which
-        # users exist.
+        # The user's credential and the decoy are always both looked up, so that the response time does not
+        # reveal which users exist.
         self._token = self._look_up_token(name) if by_token else None
         if by_token and self._token is None:  # The ids of tokens are random, so that none can be guessed.
             return self._reject(f"the delegation token {name!r} does not exist, or has expired")

@@ -11,9 +11,9 @@ from ..errors import KprotoError
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
     """Return the first error message of `long` or `short`, which run concurrently.
 
-    Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or
-    `long` returns. Then the calling thread calls `end`, which must make `long` return. The
-    result is empty if no call failed before `end`.
+    Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or `long`
+    returns. Then the calling thread calls `end`, which must make `long` return. Errors that `end` causes are
+    ignored: the result is empty if no call failed before `end`.
     """
     long_errors: list[str] = []
 

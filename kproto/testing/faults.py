@@ -11,8 +11,8 @@
 
 Clients connect to the address that a broker advertises, so the broker must advertise the proxy's address.
 
-For the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and give the
-proxy a fixed port.
+For the embedded broker, call `Server.advertise`. For a real Kafka, give the proxy a fixed port, and set
+`advertised.listeners` to the proxy's address.
 
 The proxy runs in a separate thread. Its methods may be called from any thread.
 """

@@ -58,9 +58,10 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
-    In a group with models, the first record may be before the committed offset. sarama commits all offsets of
-    a session with the leader epoch of the committed offset that it fetched at the start. If that epoch ended
-    before the new offset, a client that checks epochs (KIP-320) returns to the end offset of the epoch.
+    In a group with models, the first record may be before the committed offset. At the start of a session,
+    sarama fetches the committed offset and its leader epoch, and then commits all offsets of the session with
+    this epoch. If the epoch ended before a committed offset, a client that checks epochs (KIP-320) returns to
+    the end offset of the epoch.
     """
     mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
