@@ -206,7 +206,7 @@ class Kafka:
         """Return when `condition()` is true. Raises AssertionError after `timeout` seconds.
 
         The error contains `what`, and the last value or error of the condition. A condition that raises
-        AssertionError or UnknownTopic is called again.
+        AssertionError or UnknownTopic counts as false.
 
         A condition that consists of assertions must end with `return True`.
         """
@@ -265,9 +265,7 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable. Without `await`, it would always count as
-    true.
-    """
+    """Return the error for a condition that returns an awaitable, which would always count as true."""
     if inspect.iscoroutine(condition):
         condition.close()
     return ConfigError(

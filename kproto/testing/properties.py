@@ -95,7 +95,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
     """I18: check that `decode(data)` either returns a value or raises a KprotoError.
 
     The number of lines that the decoder executes, and the memory that it uses, may grow only in proportion to
-    the length of `data`. If it returns a generator, the generator is consumed.
+    the length of `data`. If the decoder returns a generator, the generator is consumed within these limits.
     """
     memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()

@@ -41,8 +41,8 @@ _LARGEST: Final = 1 << 31
 _LARGEST_REQUEST: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
 _PIECE: Final = 1 << 20
-# The first two bytes of a TLS alert: its content type and the first byte of its version. A broker that speaks
-# TLS sends them in place of the size of a frame.
+# The first two bytes of a TLS alert: its content type and the first byte of its version. A TLS broker sends
+# an alert in response to a plaintext request. The alert then stands where the size of a frame is expected.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603
@@ -124,7 +124,8 @@ class WatchProxy:
         await self._end()
 
     async def _end(self) -> None:
-        # Repeat until no listener is left, because a connection may create one while others are being closed.
+        # Repeat until nothing is left, because a connection may create a listener while others are being
+        # closed.
         while self._acceptors or self._tasks or self._wanted:
             acceptors, self._acceptors = self._acceptors, {}
             await close_acceptors(acceptors.values())

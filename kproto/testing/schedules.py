@@ -44,8 +44,8 @@ QUICK: Final[dict[str, Any]] = {
 }
 
 # The assignors of members. A schedule uses one line, whose entries all have an assignor in common, and each
-# member uses one entry. The last two lines are the two rolling bounces that KIP-429 requires for an
-# upgrade to cooperative-sticky.
+# member uses one entry. The last two lines are groups during the two rolling bounces of KIP-429, which
+# upgrade a group from range to cooperative-sticky.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -105,10 +105,12 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     Settling takes at most `ms` of virtual time, in two halves. Between the halves, a record is written to
     every partition.
 
-    A half ends early if the invariants `AT_REST` hold and no application has observed an event for some time.
+    A half ends early after a quiet time, in which no application observes an event other than a commit, if
+    the invariants `AT_REST` then hold.
 
-    The time without events is longer than session.timeout.ms and max.poll.interval.ms in the first half, and
-    longer than metadata.max.age.ms in the second. After such a time, only heartbeats and fetches can follow.
+    The quiet time is longer than session.timeout.ms and max.poll.interval.ms in the first half, and longer
+    than metadata.max.age.ms in the second. After it, only heartbeats, fetches, commits and metadata refreshes
+    can follow.
     """
     world.heal()
     for node in world.nodes:
