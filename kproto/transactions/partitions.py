@@ -6,7 +6,8 @@
 * X6: a client without KIP-890 adds a partition to the transaction before it writes to the partition. The
   broker verifies this.
 
-* X6: a client that implements KIP-890 only writes. The broker that receives the write adds the partition.
+* X6: a client that implements KIP-890 does not add partitions or groups itself. The broker adds them when it
+  receives Produce or TxnOffsetCommit.
 
 * All partitions of a request are added, or none. If one partition does not exist, each existing partition
   gets the error OPERATION_NOT_ATTEMPTED.

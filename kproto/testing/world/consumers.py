@@ -464,8 +464,8 @@ class Consumer(EngineClient):
     ) -> object:
         """Commit these offsets, or the positions of all owned partitions.
 
-        Returns a token, which is a key of `done` when the commit is done. The commit must be done within
-        `timeout_ms`.
+        Returns a token, which is a key of `done` when the commit is done. A commit that takes longer than
+        `timeout_ms` fails with RequestTimedOut.
 
         Raises IllegalState on a closed consumer.
         """

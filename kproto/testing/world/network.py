@@ -32,7 +32,8 @@ KINDS: Final = ("delay", "drop", "stall", "refuse", "cut", "half_close")
 class Fault:
     """A network fault. `World.fault` starts it. It ends after its duration, or when `World.heal` is called.
 
-    * "delay": each direction takes `ms` longer. If `chance` is below 1, only some sends are delayed.
+    * "delay": each direction takes `ms` longer. If `chance` is below 1, each send is delayed with this
+      probability.
 
     * "drop": each send is lost with probability `chance`. After the first loss, all later sends in the same
       direction are lost as well. The connection stays open and silent.
