@@ -74,40 +74,46 @@ def contents(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) 
     for span in spans:
         values[span.path] = span.value
         if span.type == "bytes" and isinstance(span.value, bytes) and span.value:
-            yield from _opened(message.__name__, span, values, data[: span.end])
+            yield from _decode_content(message.__name__, span, values, data[: span.end])
 
 
-def _opened(
+def _decode_content(
     name: str, span: FieldSpan, values: dict[tuple[str, ...], object], data: bytes
 ) -> Iterator[EmbeddedMessage]:
+    """Yield the messages inside the bytes field `span` of the message `name`.
+
+    `values` maps the paths of the earlier fields to their values. `data` ends with the bytes field.
+    """
     assert isinstance(span.value, bytes)
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
-        yield from _request(span.path, data, start)
+        yield from _decode_envelope(span.path, data, start)
     # A bare subscription or assignment does not name the assignor. So only kproto's own user data is
     # recognized in it, by its first bytes.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
-        yield from _user_data(span.path, data, start, "")
+        yield from _decode_user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))
-    protocol_type = _above(span.path, "protocol_type", values) or ""
+    protocol_type = _find_enclosing_field(span.path, "protocol_type", values) or ""
     version = int.from_bytes(data[start : start + 2], "big", signed=True)
     if message is None or protocol_type not in ("consumer", "") or version < 0 or len(span.value) < 2:
         return
-    known = min(version, NEWEST_VERSION)
-    reading = annotate(message, data, start + 2, known)
-    fits = reading.error is None and (reading.end == span.end or version > known)
-    if not (protocol_type or fits):
+    # A newer version is decoded as the newest known one. It may have more fields, so bytes may be left.
+    known_version = min(version, NEWEST_VERSION)
+    reading = annotate(message, data, start + 2, known_version)
+    is_valid = reading.error is None and (reading.end == span.end or version > known_version)
+    if not (protocol_type or is_valid):
         return
     first = FieldSpan(("version",), "int16", start, start + 2, version)
-    yield EmbeddedMessage(span.path, message, known, (first,), reading, span.end)
-    protocol = _above(span.path, name_field, values)
+    yield EmbeddedMessage(span.path, message, known_version, (first,), reading, span.end)
+    protocol = _find_enclosing_field(span.path, name_field, values)
     for inner in reading.spans:
         if inner.path == ("user_data",) and isinstance(inner.value, bytes):
             path = (*span.path, "user_data")
-            yield from _user_data(path, data[: inner.end], inner.end - len(inner.value), str(protocol or ""))
+            inner_start = inner.end - len(inner.value)
+            yield from _decode_user_data(path, data[: inner.end], inner_start, str(protocol or ""))
 
 
-def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
+def _find_enclosing_field(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
     """Return the field `name` of the innermost struct that has it, from `path` outwards, or None."""
     for depth in range(len(path) - 1, -1, -1):
         if (*path[:depth], name) in values:
@@ -115,17 +121,22 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
     return None
 
 
-def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
-    """Yield the user data, decoded in the first known format that consumes all of its bytes."""
+def _decode_user_data(
+    path: tuple[str, ...], data: bytes, start: int, assignor: str
+) -> Iterator[EmbeddedMessage]:
+    """Yield the user data, decoded in the first known format that consumes all of its bytes.
+
+    Nothing is yielded if no format does. The user data is at the end of `data`, from `start`.
+    """
     # The formats to try, as (class of the message, version, number of bytes before the message).
-    forms: list[tuple[type[Message], int, int]] = []
+    formats: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):
-        forms = [(InitialCounts, 0, len(MAGIC))]
+        formats = [(InitialCounts, 0, len(MAGIC))]
     elif assignor in ("sticky", "cooperative-sticky"):
-        forms = [(StickyUserData, version, prefix) for prefix in (0, 2) for version in (1, 0)]
+        formats = [(StickyUserData, version, prefix) for prefix in (0, 2) for version in (1, 0)]
         if assignor == "cooperative-sticky":
-            forms.insert(0, (CooperativeUserData, 0, 0))
-    for body, version, prefix in forms:
+            formats.insert(0, (CooperativeUserData, 0, 0))
+    for body, version, prefix in formats:
         message_start = start + prefix
         reading = annotate(body, data, message_start, version)
         if reading.error is None and reading.end == len(data):
@@ -139,13 +150,17 @@ def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) ->
             return
 
 
-def _request(path: tuple[str, ...], data: bytes, start: int) -> Iterator[EmbeddedMessage]:
-    """Decode the request in an EnvelopeRequest: its header and its body."""
+def _decode_envelope(path: tuple[str, ...], data: bytes, start: int) -> Iterator[EmbeddedMessage]:
+    """Yield the header and the body of the request in an EnvelopeRequest.
+
+    Nothing is yielded for an unknown API or version.
+    """
     key, version = (int.from_bytes(data[at : at + 2], "big", signed=True) for at in (start, start + 2))
     if key not in API_NAMES or version not in (body := request_class(key)).__versions__:
         return
-    header = request_header_version(body, version)
-    head = annotate(cast("type[Message]", RequestHeader), data, start, header)
-    yield EmbeddedMessage(path, RequestHeader, header, (), head, len(data) if head.error else head.end)
-    if head.error is None:
-        yield EmbeddedMessage(path, body, version, (), annotate(body, data, head.end, version), len(data))
+    header_version = request_header_version(body, version)
+    header = annotate(cast("type[Message]", RequestHeader), data, start, header_version)
+    header_end = len(data) if header.error else header.end
+    yield EmbeddedMessage(path, RequestHeader, header_version, (), header, header_end)
+    if header.error is None:
+        yield EmbeddedMessage(path, body, version, (), annotate(body, data, header.end, version), len(data))

@@ -29,15 +29,15 @@ from .exchanges import Exchange
 from .timeline import GroupEvent
 
 # Maps topic ids to topic names, for the functions that format the parts of a line.
-_names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
+_topic_names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
 # The UUID in a member id. Only its first 8 digits are shown, which are enough to distinguish members.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # The key type of a FindCoordinator request about groups (FindCoordinatorRequest.CoordinatorType).
 _GROUP_KEY = 0
 # How many entries of a list, and how many characters of a text, are shown at most.
-_MOST = 6
-_LONG = 60
+_MAX_ENTRIES = 6
+_MAX_TEXT_LENGTH = 60
 
 
 def line(exchange: Exchange, began: int = 0) -> str:
@@ -46,10 +46,10 @@ def line(exchange: Exchange, began: int = 0) -> str:
     Control characters are escaped, so that names from clients cannot break or reorder the line.
     """
     seconds = (exchange.asked_at - began) / 1000
-    _names.set(exchange.names)
-    client = _short(exchange.client or "-", 20)
+    _topic_names.set(exchange.names)
+    client = _shorten(exchange.client or "-", 20)
     if exchange.principal:
-        client += f" ({_short(exchange.principal.removeprefix('User:'), 20)})"
+        client += f" ({_shorten(exchange.principal.removeprefix('User:'), 20)})"
     head = f"{seconds:9.3f}  {client:<20}  {exchange.api} v{exchange.version}"
     request_text = request_words(exchange.request) if exchange.request is not None else ""
     parts = [f"{head:<56}", request_text]
@@ -67,7 +67,7 @@ def generation_line(group: str, event: GroupEvent, began: int = 0) -> str:
     """
     seconds = (event.at - began) / 1000
     cause = f"generation {event.generation}: {event.reason}"
-    return escape_unprintable(f"{seconds:9.3f}  {_short('group ' + group, 20):<20}  {cause}")
+    return escape_unprintable(f"{seconds:9.3f}  {_shorten('group ' + group, 20):<20}  {cause}")
 
 
 def groups_of(exchange: Exchange) -> set[str]:
@@ -84,7 +84,7 @@ def groups_of(exchange: Exchange) -> set[str]:
 def is_quiet(exchange: Exchange) -> bool:
     """Return whether the exchange is routine: a successful heartbeat, or a fetch without records."""
     response: Any = exchange.response
-    if response is None or exchange.trouble or any(code for _, code in _codes(response, "")):
+    if response is None or exchange.trouble or any(code for _, code in _error_codes(response, "")):
         return False
     if exchange.api == "Fetch":
         return not any(partition.records for topic in response.responses for partition in topic.partitions)
@@ -93,17 +93,18 @@ def is_quiet(exchange: Exchange) -> bool:
 
 def request_words(request: Message) -> str:
     """Describe a request in one line."""
-    describe = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
+    describe = _REQUEST_FORMATTERS.get(type(request).__name__.removesuffix("Request"), _format_fields)
     return describe(request)
 
 
 def response_words(response: Message, request: Message | None = None) -> str:
     """Describe a response in one line: its errors and its main fields, or "ok" if it has neither."""
     name = type(response).__name__.removesuffix("Response")
-    errors = list(_errors(response))
-    text = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
+    errors = list(_error_texts(response))
+    has_fields = name in _RESPONSE_FORMATTERS and not _top_level_error(response)
+    text = _RESPONSE_FORMATTERS[name](response) if has_fields else ""
     if errors:
-        text = f"{_listed(errors)} {text}".rstrip()
+        text = f"{_join_texts(errors)} {text}".rstrip()
     return text or "ok"
 
 
@@ -118,35 +119,45 @@ def error_name(code: int) -> str:
 # ---- Errors, in any part of a response.
 
 
-def _top(response: Any) -> int:
+def _top_level_error(response: Any) -> int:
+    """Return the error code of the whole response, or 0."""
     return int(getattr(response, "error_code", 0) or 0)
 
 
-def _errors(response: Any) -> Iterator[str]:
+def _error_texts(response: Any) -> Iterator[str]:
     """Yield each error once, with the first topic, partition or group that has it."""
     counts: dict[int, tuple[str, int]] = {}
-    for place, code in _codes(response, ""):
+    for location, code in _error_codes(response, ""):
         if code:
-            first, count = counts.get(code, (place, 0))
+            first, count = counts.get(code, (location, 0))
             counts[code] = (first, count + 1)
-    for code, (place, count) in counts.items():
+    for code, (location, count) in counts.items():
         more = f" and {count - 1} more" if count > 1 else ""
-        yield f"{error_name(code)}{f' ({place}{more})' if place else ''}"
+        yield f"{error_name(code)}{f' ({location}{more})' if location else ''}"
 
 
-def _codes(part: Any, place: str) -> Iterator[tuple[str, int]]:
+def _error_codes(part: Any, location: str) -> Iterator[tuple[str, int]]:
+    """Yield (location, error code) for `part` and for each struct inside it, including code 0.
+
+    `location` names the topic, partition or group that `part` describes. It is empty for a whole response.
+    """
     code = getattr(part, "error_code", getattr(part, "partition_error_code", None))
     if isinstance(code, int):
-        yield place, code
+        yield location, code
     for field in part.__fields__ if hasattr(part, "__fields__") else ():
         value: Any = getattr(part, field.name)
         if isinstance(value, list):
             for entry in value:  # pyright: ignore[reportUnknownVariableType]
                 if hasattr(entry, "__fields__"):  # pyright: ignore[reportUnknownArgumentType]
-                    yield from _codes(entry, _place(entry, place))
+                    yield from _error_codes(entry, _locate_part(entry, location))
 
 
-def _place(part: Any, above: str) -> str:
+def _locate_part(part: Any, parent: str) -> str:
+    """Return the topic, group or partition that a part of a response describes.
+
+    If `part` has no name and no partition number, the result is `parent`, the location of the enclosing
+    struct.
+    """
     for name in ("name", "topic", "topic_name", "group_id", "key"):
         value = getattr(part, name, None)
         if isinstance(value, str) and value:
@@ -154,14 +165,14 @@ def _place(part: Any, above: str) -> str:
     for name in ("partition_index", "partition", "index"):
         value = getattr(part, name, None)
         if isinstance(value, int):
-            return f"{above}-{value}" if above else f"partition {value}"
-    return above
+            return f"{parent}-{value}" if parent else f"partition {value}"
+    return parent
 
 
 # ---- requests
 
 
-def _plain(message: Any) -> str:
+def _format_fields(message: Any) -> str:
     """Describe a message that has no formatter: its numbers and strings, and the lengths of its lists."""
     words: list[str] = []
     for field in message.__fields__:
@@ -171,229 +182,233 @@ def _plain(message: Any) -> str:
         if isinstance(value, list):
             words.append(f"{field.name}={len(value)}")  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(value, int | str) and value not in ("", -1):
-            words.append(f"{field.name}={_short(str(value))}")
-    return " ".join(words[:_MOST])
+            words.append(f"{field.name}={_shorten(str(value))}")
+    return " ".join(words[:_MAX_ENTRIES])
 
 
-def _member(request: Any) -> str:
+def _format_member(request: Any) -> str:
     words = [f"group={request.group_id}"]
     for name in ("generation_id", "generation_id_or_member_epoch"):
         generation = getattr(request, name, -1)
         if generation >= 0:
             words.append(f"generation={generation}")
     member = getattr(request, "member_id", "")
-    words.append(f"member={_short(member)}" if member else "member=new")
+    words.append(f"member={_shorten(member)}" if member else "member=new")
     if getattr(request, "group_instance_id", None):
         words.append(f"instance={request.group_instance_id}")
     return " ".join(words)
 
 
-def _join(request: Any) -> str:
+def _format_join_request(request: Any) -> str:
     offered = " ".join(
-        f"{protocol.name}({_subscription(protocol.metadata)})" for protocol in request.protocols
+        f"{protocol.name}({_format_subscription(protocol.metadata)})" for protocol in request.protocols
     )
-    reason = f" because {_short(request.reason)!r}" if request.reason else ""
-    return f"{_member(request)} {offered}{reason}"
+    reason = f" because {_shorten(request.reason)!r}" if request.reason else ""
+    return f"{_format_member(request)} {offered}{reason}"
 
 
-def _subscription(data: bytes) -> str:
+def _format_subscription(data: bytes) -> str:
     try:
         subscription = Subscription.decode(data)
     except DecodeError:
         return f"{len(data)} bytes"
-    owned = f" owns {_partitions(subscription.owned)}" if subscription.owned else ""
-    return f"{_listed(sorted(subscription.topics))}{owned}"
+    owned = f" owns {_format_partitions(subscription.owned)}" if subscription.owned else ""
+    return f"{_join_texts(sorted(subscription.topics))}{owned}"
 
 
-def _sync(request: Any) -> str:
+def _format_sync_request(request: Any) -> str:
     plan = [
-        f"{_short(assignment.member_id)}: {_assignment(assignment.assignment)}"
+        f"{_shorten(assignment.member_id)}: {_format_assignment(assignment.assignment)}"
         for assignment in request.assignments
     ]
-    return f"{_member(request)}" + (f" plan {{{_listed(plan, '; ')}}}" if plan else "")
+    return f"{_format_member(request)}" + (f" plan {{{_join_texts(plan, '; ')}}}" if plan else "")
 
 
-def _assignment(data: bytes) -> str:
+def _format_assignment(data: bytes) -> str:
     try:
-        return _partitions(Assignment.decode(data).partitions) if data else "nothing"
+        return _format_partitions(Assignment.decode(data).partitions) if data else "nothing"
     except DecodeError:
         return f"{len(data)} bytes"
 
 
-def _leave(request: Any) -> str:
+def _format_leave_request(request: Any) -> str:
     if not request.members:
-        return _member(request)
+        return _format_member(request)
     members = [
-        f"{_short(member.member_id) or member.group_instance_id}"
+        f"{_shorten(member.member_id) or member.group_instance_id}"
         + (f" ({member.reason})" if member.reason else "")
         for member in request.members
     ]
-    return f"group={request.group_id} {_listed(members)}"
+    return f"group={request.group_id} {_join_texts(members)}"
 
 
-def _committed(request: Any) -> str:
+def _format_commit_request(request: Any) -> str:
     offsets = [
-        f"{_topic(topic)}-{partition.partition_index}@{partition.committed_offset}"
+        f"{_format_topic(topic)}-{partition.partition_index}@{partition.committed_offset}"
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return f"{_member(request)} {_listed(offsets)}"
+    return f"{_format_member(request)} {_join_texts(offsets)}"
 
 
-def _fetch_offsets(request: Any) -> str:
-    groups = request.groups or [request]
-    return " ".join(
-        f"group={group.group_id} "
-        + (
-            "all"
-            if group.topics is None
-            else _listed(
-                f"{_topic(topic)}-{index}" for topic in group.topics for index in topic.partition_indexes
+def _format_offset_fetch_request(request: Any) -> str:
+    texts: list[str] = []
+    for group in request.groups or [request]:
+        partitions = "all"
+        if group.topics is not None:
+            partitions = _join_texts(
+                f"{_format_topic(topic)}-{index}"
+                for topic in group.topics
+                for index in topic.partition_indexes
             )
-        )
-        for group in groups
-    )
+        texts.append(f"group={group.group_id} {partitions}")
+    return " ".join(texts)
 
 
-def _fetch(request: Any) -> str:
+def _format_fetch_request(request: Any) -> str:
     partitions = [
-        f"{_topic(topic)}-{partition.partition}@{partition.fetch_offset}"
+        f"{_format_topic(topic)}-{partition.partition}@{partition.fetch_offset}"
         for topic in request.topics
         for partition in topic.partitions
     ]
     session = f" session={request.session_id}/{request.session_epoch}" if request.session_id else ""
-    return f"{_listed(partitions) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
+    return f"{_join_texts(partitions) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
 
 
-def _produce(request: Any) -> str:
+def _format_produce_request(request: Any) -> str:
     partitions = [
-        f"{_topic(topic)}-{partition.index} {len(partition.records or b'')} B"
+        f"{_format_topic(topic)}-{partition.index} {len(partition.records or b'')} B"
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
     acks = {-1: "all"}.get(request.acks, request.acks)
     transaction = f" transaction={request.transactional_id}" if request.transactional_id else ""
-    return f"{_listed(partitions)} acks={acks}{transaction}"
+    return f"{_join_texts(partitions)} acks={acks}{transaction}"
 
 
-def _init(request: Any) -> str:
+def _format_init_producer_request(request: Any) -> str:
     if request.transactional_id is None:
         return "for no transactions"
-    producer = _transaction(request) if request.producer_id >= 0 else request.transactional_id
+    producer = _format_transaction(request) if request.producer_id >= 0 else request.transactional_id
     return f"{producer} timeout={request.transaction_timeout_ms} ms"
 
 
-def _transaction(request: Any) -> str:
+def _format_transaction(request: Any) -> str:
     return f"{request.transactional_id} producer={request.producer_id}/{request.producer_epoch}"
 
 
-def _end(request: Any) -> str:
-    return f"{_transaction(request)} {'commit' if request.committed else 'abort'}"
+def _format_end_txn_request(request: Any) -> str:
+    return f"{_format_transaction(request)} {'commit' if request.committed else 'abort'}"
 
 
-def _add_partitions(request: Any) -> str:
-    name = request.v3_and_below_transactional_id or _listed(o.transactional_id for o in request.transactions)
+def _format_add_partitions_request(request: Any) -> str:
+    name = request.v3_and_below_transactional_id or _join_texts(
+        transaction.transactional_id for transaction in request.transactions
+    )
     topics = [
         *request.v3_and_below_topics,
         *(topic for transaction in request.transactions for topic in transaction.topics),
     ]
-    return f"{name} {_listed(f'{topic.name}-{index}' for topic in topics for index in topic.partitions)}"
+    return f"{name} {_join_texts(f'{topic.name}-{index}' for topic in topics for index in topic.partitions)}"
 
 
-def _topics(request: Any) -> str:
+def _format_metadata_request(request: Any) -> str:
     if request.topics is None:
         return "all topics"
-    return _listed(_topic(topic) for topic in request.topics) or "no topics"
+    return _join_texts(_format_topic(topic) for topic in request.topics) or "no topics"
 
 
-def _list_offsets(request: Any) -> str:
+def _format_list_offsets_request(request: Any) -> str:
     times = {-1: "latest", -2: "earliest", -3: "max timestamp"}
-    return _listed(
-        f"{_topic(topic)}-{partition.partition_index} {times.get(partition.timestamp, partition.timestamp)}"
+    return _join_texts(
+        f"{_format_topic(topic)}-{partition.partition_index} "
+        f"{times.get(partition.timestamp, partition.timestamp)}"
         for topic in request.topics
         for partition in topic.partitions
     )
 
 
-def _epochs(request: Any) -> str:
-    return _listed(
+def _format_leader_epoch_request(request: Any) -> str:
+    return _join_texts(
         f"{topic.topic}-{partition.partition} epoch={partition.leader_epoch}"
         for topic in request.topics
         for partition in topic.partitions
     )
 
 
-def _coordinator(request: Any) -> str:
+def _format_coordinator_request(request: Any) -> str:
     kind = {0: "group", 1: "transaction", 2: "share"}.get(request.key_type, request.key_type)
-    return f"{kind} {_listed(request.coordinator_keys or [request.key])}"
+    return f"{kind} {_join_texts(request.coordinator_keys or [request.key])}"
 
 
-def _versions(request: Any) -> str:
+def _format_api_versions_request(request: Any) -> str:
     return f"{request.client_software_name} {request.client_software_version}".strip()
 
 
-def _groups(request: Any) -> str:
+def _format_describe_groups_request(request: Any) -> str:
     groups = getattr(request, "groups", None) or getattr(request, "group_ids", None) or ()
-    return _listed(map(str, groups))
+    return _join_texts(map(str, groups))
 
 
-def _create_topics(request: Any) -> str:
-    return _listed(f"{topic.name}:{topic.num_partitions}" for topic in request.topics)
+def _format_create_topics_request(request: Any) -> str:
+    return _join_texts(f"{topic.name}:{topic.num_partitions}" for topic in request.topics)
 
 
 # ---- responses
 
 
-def _joined(response: Any) -> str:
-    generation = f"generation={response.generation_id} member={_short(response.member_id)}"
+def _format_join_response(response: Any) -> str:
+    generation = f"generation={response.generation_id} member={_shorten(response.member_id)}"
     if response.leader != response.member_id:
         return f"{generation} {response.protocol_name}"
-    members = [f"{_short(member.member_id)} {_subscription(member.metadata)}" for member in response.members]
-    return f"{generation} {response.protocol_name} leads {len(members)}: {_listed(members, '; ')}"
+    members = [
+        f"{_shorten(member.member_id)} {_format_subscription(member.metadata)}" for member in response.members
+    ]
+    return f"{generation} {response.protocol_name} leads {len(members)}: {_join_texts(members, '; ')}"
 
 
-def _synced(response: Any) -> str:
-    return f"got {_assignment(response.assignment)}"
+def _format_sync_response(response: Any) -> str:
+    return f"got {_format_assignment(response.assignment)}"
 
 
-def _found(response: Any) -> str:
+def _format_coordinator_response(response: Any) -> str:
     coordinators = response.coordinators or [response]
-    return _listed(
-        f"node {place.node_id} at {address_text(place.host, place.port)}"
-        for place in coordinators
-        if place.host
+    return _join_texts(
+        f"node {coordinator.node_id} at {address_text(coordinator.host, coordinator.port)}"
+        for coordinator in coordinators
+        if coordinator.host
     )
 
 
-def _cluster(response: Any) -> str:
+def _format_metadata_response(response: Any) -> str:
     topics = [f"{topic.name or topic.topic_id}:{len(topic.partitions)}" for topic in response.topics]
     brokers = f"{len(response.brokers)} broker{'s' if len(response.brokers) != 1 else ''}"
-    return f"{brokers}, {_listed(topics) or 'no topics'}"
+    return f"{brokers}, {_join_texts(topics) or 'no topics'}"
 
 
-def _fetched(response: Any) -> str:
+def _format_fetch_response(response: Any) -> str:
     partitions = [
-        f"{_topic(topic)}-{part.partition_index} {len(part.records)} B up to {part.high_watermark}"
+        f"{_format_topic(topic)}-{part.partition_index} {len(part.records)} B up to {part.high_watermark}"
         for topic in response.responses
         for part in topic.partitions
         if part.records
     ]
-    return _listed(partitions) or "nothing"
+    return _join_texts(partitions) or "nothing"
 
 
-def _produced(response: Any) -> str:
-    return _listed(
-        f"{_topic(topic)}-{partition.index}@{partition.base_offset}"
+def _format_produce_response(response: Any) -> str:
+    return _join_texts(
+        f"{_format_topic(topic)}-{partition.index}@{partition.base_offset}"
         for topic in response.responses
         for partition in topic.partition_responses
         if not partition.error_code
     )
 
 
-def _offsets(response: Any) -> str:
+def _format_offset_fetch_response(response: Any) -> str:
     groups = response.groups or [response]
-    return _listed(
-        f"{_topic(topic)}-{partition.partition_index} "
+    return _join_texts(
+        f"{_format_topic(topic)}-{partition.partition_index} "
         + ("none" if partition.committed_offset < 0 else f"@{partition.committed_offset}")
         for group in groups
         for topic in group.topics
@@ -401,8 +416,8 @@ def _offsets(response: Any) -> str:
     )
 
 
-def _listed_offsets(response: Any) -> str:
-    return _listed(
+def _format_list_offsets_response(response: Any) -> str:
+    return _join_texts(
         f"{topic.name}-{partition.partition_index}@{partition.offset}"
         for topic in response.topics
         for partition in topic.partitions
@@ -410,8 +425,8 @@ def _listed_offsets(response: Any) -> str:
     )
 
 
-def _ends(response: Any) -> str:
-    return _listed(
+def _format_leader_epoch_response(response: Any) -> str:
+    return _join_texts(
         f"{topic.topic}-{partition.partition} epoch={partition.leader_epoch} ends at {partition.end_offset}"
         for topic in response.topics
         for partition in topic.partitions
@@ -419,82 +434,85 @@ def _ends(response: Any) -> str:
     )
 
 
-def _offered(response: Any) -> str:
+def _format_api_versions_response(response: Any) -> str:
     return f"{len(response.api_keys)} APIs"
 
 
-def _described(response: Any) -> str:
-    return _listed(
+def _format_describe_groups_response(response: Any) -> str:
+    return _join_texts(
         f"{group.group_id} {group.group_state} with {len(group.members)}" for group in response.groups
     )
 
 
-def _producer(response: Any) -> str:
+def _format_producer(response: Any) -> str:
     return f"producer id={response.producer_id} epoch={response.producer_epoch}"
 
 
-_ASKED: dict[str, Callable[[Any], str]] = {
-    "AddOffsetsToTxn": lambda request: f"{_transaction(request)} group={request.group_id}",
-    "AddPartitionsToTxn": _add_partitions,
-    "ApiVersions": _versions,
-    "CreateTopics": _create_topics,
-    "DescribeGroups": _groups,
-    "EndTxn": _end,
-    "Fetch": _fetch,
-    "FindCoordinator": _coordinator,
-    "Heartbeat": _member,
-    "InitProducerId": _init,
-    "JoinGroup": _join,
-    "LeaveGroup": _leave,
-    "ListOffsets": _list_offsets,
-    "Metadata": _topics,
-    "OffsetCommit": _committed,
-    "OffsetFetch": _fetch_offsets,
-    "OffsetForLeaderEpoch": _epochs,
-    "Produce": _produce,
-    "SyncGroup": _sync,
-    "TxnOffsetCommit": lambda request: f"{_transaction(request)} {_committed(request)}",
+# Both tables map the name of an API to the function that describes its request or response.
+_REQUEST_FORMATTERS: dict[str, Callable[[Any], str]] = {
+    "AddOffsetsToTxn": lambda request: f"{_format_transaction(request)} group={request.group_id}",
+    "AddPartitionsToTxn": _format_add_partitions_request,
+    "ApiVersions": _format_api_versions_request,
+    "CreateTopics": _format_create_topics_request,
+    "DescribeGroups": _format_describe_groups_request,
+    "EndTxn": _format_end_txn_request,
+    "Fetch": _format_fetch_request,
+    "FindCoordinator": _format_coordinator_request,
+    "Heartbeat": _format_member,
+    "InitProducerId": _format_init_producer_request,
+    "JoinGroup": _format_join_request,
+    "LeaveGroup": _format_leave_request,
+    "ListOffsets": _format_list_offsets_request,
+    "Metadata": _format_metadata_request,
+    "OffsetCommit": _format_commit_request,
+    "OffsetFetch": _format_offset_fetch_request,
+    "OffsetForLeaderEpoch": _format_leader_epoch_request,
+    "Produce": _format_produce_request,
+    "SyncGroup": _format_sync_request,
+    "TxnOffsetCommit": lambda request: f"{_format_transaction(request)} {_format_commit_request(request)}",
 }
 
-_ANSWERED: dict[str, Callable[[Any], str]] = {
-    "ApiVersions": _offered,
-    "DescribeGroups": _described,
-    "EndTxn": lambda response: _producer(response) if response.producer_id >= 0 else "",
-    "Fetch": _fetched,
-    "FindCoordinator": _found,
-    "InitProducerId": _producer,
-    "JoinGroup": _joined,
-    "ListOffsets": _listed_offsets,
-    "Metadata": _cluster,
-    "OffsetFetch": _offsets,
-    "OffsetForLeaderEpoch": _ends,
-    "Produce": _produced,
-    "SyncGroup": _synced,
+_RESPONSE_FORMATTERS: dict[str, Callable[[Any], str]] = {
+    "ApiVersions": _format_api_versions_response,
+    "DescribeGroups": _format_describe_groups_response,
+    "EndTxn": lambda response: _format_producer(response) if response.producer_id >= 0 else "",
+    "Fetch": _format_fetch_response,
+    "FindCoordinator": _format_coordinator_response,
+    "InitProducerId": _format_producer,
+    "JoinGroup": _format_join_response,
+    "ListOffsets": _format_list_offsets_response,
+    "Metadata": _format_metadata_response,
+    "OffsetFetch": _format_offset_fetch_response,
+    "OffsetForLeaderEpoch": _format_leader_epoch_response,
+    "Produce": _format_produce_response,
+    "SyncGroup": _format_sync_response,
 }
 
 
 # ---- texts
 
 
-def _topic(part: Any) -> str:
+def _format_topic(part: Any) -> str:
+    """Return the topic name of a struct. If its topic id is unknown, return the id's first characters."""
     for name in ("name", "topic"):
         topic_name = getattr(part, name, None)
         if topic_name:
             return str(topic_name)
     id_: Any = getattr(part, "topic_id", None)
-    return _names.get().get(id_) or _short(str(id_), 8)
+    return _topic_names.get().get(id_) or _shorten(str(id_), 8)
 
 
-def _partitions(partitions: Iterable[TopicPartition]) -> str:
-    return _listed(map(str, sorted(partitions))) or "nothing"
+def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    return _join_texts(map(str, sorted(partitions))) or "nothing"
 
 
-def _listed(texts: Iterable[str], separator: str = ", ") -> str:
-    shown = list(texts)
-    more = f"{separator}and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
-    return separator.join(shown[:_MOST]) + more
+def _join_texts(texts: Iterable[str], separator: str = ", ") -> str:
+    """Join the first texts, and add how many more there are."""
+    entries = list(texts)
+    more = f"{separator}and {len(entries) - _MAX_ENTRIES} more" if len(entries) > _MAX_ENTRIES else ""
+    return separator.join(entries[:_MAX_ENTRIES]) + more
 
 
-def _short(text: str, most: int = _LONG) -> str:
+def _shorten(text: str, max_length: int = _MAX_TEXT_LENGTH) -> str:
     text = _UUID.sub(r"\1", text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

@@ -49,7 +49,7 @@ from ..wire.message import Message
 Address = tuple[str, int]
 
 # Maps a response to the fields that are lists of brokers with host and port.
-_ADDRESSES: dict[type[Message], tuple[str, ...]] = {
+_ADDRESS_FIELDS: dict[type[Message], tuple[str, ...]] = {
     MetadataResponse: ("brokers",),
     FindCoordinatorResponse: ("coordinators",),
     DescribeClusterResponse: ("brokers",),
@@ -59,14 +59,14 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     ShareAcknowledgeResponse: ("node_endpoints",),
 }
 
-_CONFIGS = "resources.configs"
+_CONFIGS_PATH = "resources.configs"
 # The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD, except certificates.
-_PASSWORDS = ("password", "passphrase", "jaas.config", "keystore.key", "secret", "secret.key")
+_PASSWORD_SUFFIXES = ("password", "passphrase", "jaas.config", "keystore.key", "secret", "secret.key")
 # Maps an API to the fields of its request and response that hold credentials. A field is (path of the lists
 # that contain it, name).
-_SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
-    "AlterConfigs": ((_CONFIGS, "value"),),
-    "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
+_SECRET_FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "AlterConfigs": ((_CONFIGS_PATH, "value"),),
+    "IncrementalAlterConfigs": ((_CONFIGS_PATH, "value"),),
     "SaslAuthenticate": (("", "auth_bytes"),),
     "AlterUserScramCredentials": (("upsertions", "salted_password"),),
     "CreateDelegationToken": (("", "hmac"),),
@@ -74,10 +74,10 @@ _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "ExpireDelegationToken": (("", "hmac"),),
     "RenewDelegationToken": (("", "hmac"),),
 }
-_HIDDEN = b"[hidden]"
+_PLACEHOLDER = b"[hidden]"
 # Records in a message larger than this size (in bytes) are not copied: they are views into its frame.
 LARGE_FRAME = 1 << 20
-_KEYS = {name: key for key, name in API_NAMES.items()}
+_API_KEYS = {name: key for key, name in API_NAMES.items()}
 
 
 @dataclass(slots=True)
@@ -131,27 +131,39 @@ class Conversation:
         self.peer = peer
         self.broker = broker
         self.connection = connection
-        self._open: dict[int, Exchange] = {}
+        # Correlation id -> exchange, for requests that wait for a response.
+        self._unanswered: dict[int, Exchange] = {}
         self._names = {} if names is None else names
         self._principal = ""
         self._mechanism = ""
         # The user name of an authentication that the broker has not accepted yet.
-        self._claimed: str | None = None
+        self._claimed_name: str | None = None
         # Whether the client has sent SaslHandshake v0, after which frames may be SASL tokens without a Kafka
         # header.
-        self._bare = False
+        self._may_receive_tokens = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
         """Add the request in `frame`, which has no size prefix.
 
         Returns the exchange, and whether the request gets no response, as for Produce with acks=0.
         """
-        correlation = int.from_bytes(frame[4:8], "big", signed=True)
+        correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
-        exchange = Exchange(self.connection, self.peer, "", api, version, correlation, now, None)
-        exchange.size, exchange.names, exchange.broker = len(frame), self._names, self.broker
-        exchange.principal = self._principal
+        exchange = Exchange(
+            connection=self.connection,
+            peer=self.peer,
+            client="",
+            api=api,
+            version=version,
+            correlation_id=correlation_id,
+            asked_at=now,
+            request=None,
+            size=len(frame),
+            names=self._names,
+            broker=self.broker,
+            principal=self._principal,
+        )
         try:
             envelope = (decode_request_views if len(frame) > LARGE_FRAME else decode_request)(frame)
         except UnsupportedRequest as error:
@@ -163,10 +175,11 @@ class Conversation:
             exchange.client = envelope.header.client_id or ""
             self._on_login_request(envelope.request)
             exchange.request = without_secrets(exchange.api, envelope.request)
-            self._bare = self._bare or (exchange.api, version) == ("SaslHandshake", 0)
+            if (exchange.api, version) == ("SaslHandshake", 0):
+                self._may_receive_tokens = True
         if isinstance(exchange.request, ProduceRequest) and exchange.request.acks == 0:
             return exchange, True
-        self._open[correlation] = exchange
+        self._unanswered[correlation_id] = exchange
         return exchange, False
 
     def add_response(self, frame: bytes, now: int) -> Exchange | None:
@@ -175,15 +188,16 @@ class Conversation:
         Returns the exchange that the response completes, or None if no open request has the response's
         correlation id.
         """
-        correlation = int.from_bytes(frame[:4], "big", signed=True)
-        exchange = self._open.pop(correlation, None)
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        exchange = self._unanswered.pop(correlation_id, None)
         if exchange is None:
             return None
         exchange.answered_at = now
         exchange.size += len(frame)
+        # The response to an unknown version of ApiVersions can be decoded (KIP-511).
         if exchange.request is None and exchange.api != "ApiVersions":
             return exchange
-        key = _KEYS[exchange.api]
+        key = _API_KEYS[exchange.api]
         try:
             decode = decode_response_views if len(frame) > LARGE_FRAME else decode_response
             _, response = decode(frame, response_class(key), exchange.version)
@@ -199,79 +213,93 @@ class Conversation:
 
     def _on_login_request(self, request: Message) -> None:
         if isinstance(request, SaslHandshakeRequest):
-            self._mechanism, self._claimed = request.mechanism, None
-        elif isinstance(request, SaslAuthenticateRequest) and self._claimed is None:
-            self._claimed = claimed_name(self._mechanism, bytes(request.auth_bytes))
+            self._mechanism, self._claimed_name = request.mechanism, None
+        elif isinstance(request, SaslAuthenticateRequest) and self._claimed_name is None:
+            self._claimed_name = claimed_name(self._mechanism, bytes(request.auth_bytes))
 
     def _on_login_response(self, response: Message) -> None:
         if (
             isinstance(response, SaslAuthenticateResponse)
-            and self._claimed is not None
+            and self._claimed_name is not None
             and not response.error_code
             and is_final_success(self._mechanism, bytes(response.auth_bytes))
         ):
-            self._principal = f"User:{self._claimed}"
+            self._principal = f"User:{self._claimed_name}"
 
     def without_credentials(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
         """Return a frame with its credentials replaced, or the same bytes if it has no credentials.
 
-        If a frame with credentials cannot be decoded, its content is replaced by zeros.
+        If a frame with credentials cannot be decoded, its content is replaced by zeros. `asking` means that
+        the frame is a request.
         """
-        message = None if exchange is None else exchange.request if asking else exchange.response
-        if exchange is None or exchange.api not in _SECRETS:
-            return bytes(len(frame)) if message is None and self._bare else frame
+        message = None
+        if exchange is not None:
+            message = exchange.request if asking else exchange.response
+        if exchange is None or exchange.api not in _SECRET_FIELDS:
+            may_be_token = message is None and self._may_receive_tokens
+            return bytes(len(frame)) if may_be_token else frame
         if message is None:
-            head = 8 if asking else 4
-            return frame[:head] + bytes(len(frame) - head)
+            # Keep the correlation id, and the API key and version that precede it in a request.
+            kept_size = 8 if asking else 4
+            return frame[:kept_size] + bytes(len(frame) - kept_size)
         if asking:
             return encode_request(message, exchange.version, exchange.correlation_id, exchange.client)
         return encode_response(message, exchange.version, exchange.correlation_id)
 
     def close(self) -> list[Exchange]:
         """Close the connection. Return the exchanges without a response, in the order of their requests."""
-        unanswered, self._open = list(self._open.values()), {}
+        unanswered, self._unanswered = list(self._unanswered.values()), {}
         for exchange in unanswered:
             exchange.trouble = exchange.trouble or "the connection ended before the response"
         return unanswered
 
 
 def without_secrets(api: str, message: Message) -> Message:
-    """Replace the credentials in a message, because users share the output of kproto's tools."""
-    for path, name in _SECRETS.get(api, ()):
+    """Replace the credentials in `message` itself, and return `message`.
+
+    Without credentials, users can share the output of kproto's tools.
+    """
+    for path, name in _SECRET_FIELDS.get(api, ()):
         structs: list[Any] = [message]
         for step in filter(None, path.split(".")):
             structs = [inner for struct in structs for inner in getattr(struct, step, ())]
         for struct in structs:
             value = getattr(struct, name, b"")
-            if value and (path != _CONFIGS or struct.name.lower().endswith(_PASSWORDS)):
-                setattr(struct, name, _HIDDEN if isinstance(value, bytes) else _HIDDEN.decode())
+            if value and (path != _CONFIGS_PATH or struct.name.lower().endswith(_PASSWORD_SUFFIXES)):
+                setattr(struct, name, _PLACEHOLDER if isinstance(value, bytes) else _PLACEHOLDER.decode())
     return message
 
 
 def addresses_in(exchange: Exchange) -> list[Address]:
     """Return the addresses that a response contains, without repetitions."""
-    return list(dict.fromkeys((place.host, place.port) for place in _addressed_parts(exchange.response)))
+    addresses = ((endpoint.host, endpoint.port) for endpoint in _endpoints_in(exchange.response))
+    return list(dict.fromkeys(addresses))
 
 
 def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Address, Address]) -> bytes:
-    """Return the response frame with replaced addresses, or the same bytes if no address is replaced."""
+    """Return the response frame with replaced addresses, or the same bytes if no address is replaced.
+
+    `exchange.response` keeps the original addresses.
+    """
     response = exchange.response
-    replaced = [place for place in _addressed_parts(response) if (place.host, place.port) in replacements]
+    replaced = [
+        endpoint for endpoint in _endpoints_in(response) if (endpoint.host, endpoint.port) in replacements
+    ]
     if response is None or not replaced:
         return frame
-    originals = [(place.host, place.port) for place in replaced]
-    for place in replaced:
-        place.host, place.port = replacements[place.host, place.port]
+    originals = [(endpoint.host, endpoint.port) for endpoint in replaced]
+    for endpoint in replaced:
+        endpoint.host, endpoint.port = replacements[endpoint.host, endpoint.port]
     try:
         return encode_response(response, exchange.version, exchange.correlation_id)
     finally:
-        for place, (host, port) in zip(replaced, originals, strict=True):
-            place.host, place.port = host, port
+        for endpoint, (host, port) in zip(replaced, originals, strict=True):
+            endpoint.host, endpoint.port = host, port
 
 
-def _addressed_parts(response: Any) -> Iterator[Any]:
+def _endpoints_in(response: Any) -> Iterator[Any]:
     """Yield each struct that contains a broker's host and port; the response itself may be one."""
-    for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
-        yield from (place for place in getattr(response, name) if place.host)
+    for name in _ADDRESS_FIELDS.get(cast("type[Message]", type(response)), ()):
+        yield from (endpoint for endpoint in getattr(response, name) if endpoint.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:
         yield response

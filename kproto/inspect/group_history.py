@@ -32,7 +32,7 @@ from .rebalance_causes import RebalanceCauses, SeenMember, named
 from .timeline import GroupEvent, Kind
 
 _MEMBER_APIS = {"JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"}
-_GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+_REMOVAL_CODES = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 
 
 class GroupHistory:
@@ -41,6 +41,7 @@ class GroupHistory:
     def __init__(self, names: MemberNames | None = None) -> None:
         self._names = names or MemberNames()
         self.events: dict[str, list[GroupEvent]] = {}
+        # Maps (group, member name) to the partitions that the member owns.
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
         self._causes: dict[str, RebalanceCauses] = {}
         self._partition_counts: dict[str, int] = {}
@@ -48,7 +49,7 @@ class GroupHistory:
         # another request.
         self._disconnections: dict[tuple[str, str], GroupEvent] = {}
         # Maps a group to the removals that the coordinator reported, as (time, member id, reason).
-        self._reported: dict[str, list[tuple[int, str, str]]] = {}
+        self._reported_removals: dict[str, list[tuple[int, str, str]]] = {}
         self._has_notices = False
         self._new_generations: list[tuple[str, GroupEvent]] = []
 
@@ -59,8 +60,9 @@ class GroupHistory:
         request: Any = exchange.request
         if request is None or not isinstance(getattr(request, "group_id", None), str):
             return
-        self._touch(exchange, request, exchange.response)
-        handler = getattr(self, f"_{exchange.api.lower()}", None)
+        self._record_activity(exchange, request, exchange.response)
+        # The handlers are the methods of the section "one method per API".
+        handler = getattr(self, f"_on_{exchange.api.lower()}", None)
         if handler is not None:
             handler(exchange, request, exchange.response)
 
@@ -74,18 +76,18 @@ class GroupHistory:
                 if member.connection == connection and not member.is_gone and member.disconnected_at is None:
                     member.disconnected_at = at
                     reason = "its connection ended without LeaveGroup"
-                    event = self._note(group, at, "disconnected", member.name, reason=reason)
+                    event = self._add_event(group, at, "disconnected", member.name, reason=reason)
                     self._disconnections[group, member.member_id] = event
 
     def add_notice(self, notice: GroupNotice, at: int) -> None:
         """Record a notice of the embedded broker's coordinator. `at` is in ms, as in the exchanges."""
         self._has_notices = True
         if isinstance(notice, GenerationStarted):
-            generation = self._group(notice.group_id).generation(notice.generation, at)
+            generation = self._get_or_add_causes(notice.group_id).generation(notice.generation, at)
             generation.reported = notice.reasons
         elif isinstance(notice, MemberRemoved):
             entry = (at, notice.member_id, notice.reason)
-            self._reported.setdefault(notice.group_id, []).append(entry)
+            self._reported_removals.setdefault(notice.group_id, []).append(entry)
 
     def take_generations(self) -> list[tuple[str, GroupEvent]]:
         """Return the generations whose cause was determined since the last call.
@@ -99,7 +101,7 @@ class GroupHistory:
         """Determine the causes of the generations for which no assignment was seen."""
         for group, causes in self._causes.items():
             for number in sorted(causes.generations):
-                self._explain(group, number)
+                self._record_cause(group, number)
             self._add_reported_removals(group)
 
     def lines(self, began: int) -> list[str]:
@@ -129,57 +131,59 @@ class GroupHistory:
 
     # ---- one method per API
 
-    def _joingroup(self, exchange: Exchange, request: Any, response: Any) -> None:
+    def _on_joingroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         group = request.group_id
-        causes = self._group(group)
+        causes = self._get_or_add_causes(group)
         if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             causes.add_issued_id(response.member_id)
             return
         name = self._names.of(exchange)
         is_known = (group, name) in self._owned
         owned = self._owned.setdefault((group, name), set())
-        still_owned = owned & _owned(request)
+        still_owned = owned & _owned_partitions(request)
         if owned - still_owned:
-            self._note(group, exchange.asked_at, "revoked", name, owned - still_owned, reason="joins again")
+            self._add_event(
+                group, exchange.asked_at, "revoked", name, owned - still_owned, reason="joins again"
+            )
             owned &= still_owned
         principal = f"as {exchange.principal}" if exchange.principal and not is_known else ""
         reason = ", ".join(filter(None, [principal, request.reason]))
-        self._note(group, exchange.asked_at, "rejoining", name, reason=reason)
+        self._add_event(group, exchange.asked_at, "rejoining", name, reason=reason)
         if response is not None and not response.error_code:
-            number = response.generation_id
-            if number not in causes.generations:
+            # A new generation ends the earlier ones, so their causes are final.
+            if response.generation_id not in causes.generations:
                 for earlier in sorted(causes.generations):
-                    self._explain(group, earlier)
+                    self._record_cause(group, earlier)
             if (member := causes.members.get(response.member_id)) is not None:
-                self._end_replaced(group, causes, member)
+                self._remove_replaced(group, causes, member)
                 member.session_timeout_ms = request.session_timeout_ms
                 causes.add_join(member, exchange.asked_at, request, response)
 
-    def _syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
+    def _on_syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is None or response.error_code:
             self._on_error(exchange, request, response)
             return
         group, name = request.group_id, self._names.of(exchange)
         at = exchange.answered_at or exchange.asked_at
-        self._group(group).generation(request.generation_id, at).synced.add(request.member_id)
-        self._explain(group, request.generation_id)
+        self._get_or_add_causes(group).generation(request.generation_id, at).synced.add(request.member_id)
+        self._record_cause(group, request.generation_id)
         try:
             assigned = set(Assignment.decode(response.assignment).partitions)
         except DecodeError:
             return
         owned = self._owned.setdefault((group, name), set())
         if owned - assigned:
-            self._note(group, at, "revoked", name, owned - assigned, request.generation_id)
-        self._note(group, at, "assigned", name, assigned - owned, request.generation_id)
+            self._add_event(group, at, "revoked", name, owned - assigned, request.generation_id)
+        self._add_event(group, at, "assigned", name, assigned - owned, request.generation_id)
         owned.clear()
         owned |= assigned
 
-    def _heartbeat(self, exchange: Exchange, request: Any, response: Any) -> None:
+    def _on_heartbeat(self, exchange: Exchange, request: Any, response: Any) -> None:
         self._on_error(exchange, request, response)
 
-    def _leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
+    def _on_leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         group = request.group_id
-        causes = self._group(group)
+        causes = self._get_or_add_causes(group)
         entries = [(member.member_id, member.group_instance_id, member.reason) for member in request.members]
         for member_id, instance_id, reason in entries or [(request.member_id, None, None)]:
             if not member_id and instance_id is not None:
@@ -189,7 +193,7 @@ class GroupHistory:
             if (member := causes.members.get(member_id)) is not None:
                 member.is_gone = True
             self._owned.pop((group, name), None)
-            self._note(group, exchange.asked_at, "left", name, reason=reason or "")
+            self._add_event(group, exchange.asked_at, "left", name, reason=reason or "")
             causes.add_departure(exchange.asked_at, name, reason)
 
     # ---- internals
@@ -199,23 +203,29 @@ class GroupHistory:
             if topic.name and not topic.error_code:
                 self._partition_counts[topic.name] = len(topic.partitions)
 
-    def _group(self, group: str) -> RebalanceCauses:
+    def _get_or_add_causes(self, group: str) -> RebalanceCauses:
+        """Return the group's members and generations; they are created for a new group."""
         causes = self._causes.get(group)
         if causes is None:
             causes = self._causes[group] = RebalanceCauses(
-                lambda member_id: self._name(group, member_id), self._partition_counts
+                lambda member_id: self._member_name(group, member_id), self._partition_counts
             )
         return causes
 
-    def _name(self, group: str, member_id: str) -> str:
+    def _member_name(self, group: str, member_id: str) -> str:
         return self._names.known(group, member_id) or member_id
 
-    def _touch(self, exchange: Exchange, request: Any, response: Any) -> None:
-        """Record that a member is alive, and whether the response requests a rejoin."""
+    def _record_activity(self, exchange: Exchange, request: Any, response: Any) -> None:
+        """Record that a member is alive, and whether the response requests a rejoin.
+
+        A member is added by its first exchange without an error. If the member's connection had ended, its
+        event `disconnected` is deleted.
+        """
         member_id = getattr(request, "member_id", "") or getattr(response, "member_id", "")
         if not member_id or exchange.api not in _MEMBER_APIS:
             return
-        group, causes, code = request.group_id, self._group(request.group_id), _error_code(response)
+        group, code = request.group_id, _error_code(response)
+        causes = self._get_or_add_causes(group)
         member = causes.members.get(member_id)
         if member is None:
             if response is None or code:
@@ -233,31 +243,34 @@ class GroupHistory:
                 member.disconnected_at = None
                 self.events[group].remove(self._disconnections.pop((group, member_id)))
 
-    def _end_replaced(self, group: str, causes: RebalanceCauses, member: SeenMember) -> None:
+    def _remove_replaced(self, group: str, causes: RebalanceCauses, member: SeenMember) -> None:
         """Record that a static member was replaced by a process with the same instance id."""
         for previous in causes.members.values() if member.instance_id is not None else ():
             if previous is not member and previous.instance_id == member.instance_id and not previous.is_gone:
                 previous.is_gone = True
                 reason = f"{previous.name} was replaced by another process with its instance id"
-                self._note(group, member.last_exchange_at, "removed", previous.name, reason=reason)
+                self._add_event(group, member.last_exchange_at, "removed", previous.name, reason=reason)
 
     def _on_error(self, exchange: Exchange, request: Any, response: Any) -> None:
         """Record that the member lost its partitions, if the error code means that it was removed."""
-        if response is None or response.error_code not in _GONE:
+        if response is None or response.error_code not in _REMOVAL_CODES:
             return
         name = self._names.of(exchange)
         owned = self._owned.pop((request.group_id, name), set())
         if owned:
             reason = ErrorCode(response.error_code).name
-            self._note(request.group_id, exchange.asked_at, "lost", name, owned, reason=reason)
+            self._add_event(request.group_id, exchange.asked_at, "lost", name, owned, reason=reason)
 
-    def _explain(self, group: str, number: int) -> None:
-        """Record the cause of a generation, and the members that were removed before it."""
-        causes = self._group(group)
+    def _record_cause(self, group: str, number: int) -> None:
+        """Record the cause of generation `number`, and the members that were removed before it.
+
+        A second call for the same generation has no effect.
+        """
+        causes = self._get_or_add_causes(group)
         generation = causes.generations[number]
         if generation.is_explained:
             return
-        names = {member_id: self._name(group, member_id) for member_id in causes.members}
+        names = {member_id: self._member_name(group, member_id) for member_id in causes.members}
         generation.reported = named(generation.reported, names)
         if self._has_notices:
             self._add_reported_removals(group)
@@ -265,15 +278,20 @@ class GroupHistory:
         if not self._has_notices:
             for member in removed:
                 if member.silent_since is not None and not member.is_disconnected:
-                    self._note(group, member.silent_since, "silent", member.name, reason="its last request")
-                self._note(group, member.at, "removed", member.name, reason=member.reason)
-        event = self._note(group, generation.at, "generation", "", None, number, cause)
+                    self._add_event(
+                        group, member.silent_since, "silent", member.name, reason="its last request"
+                    )
+                self._add_event(group, member.at, "removed", member.name, reason=member.reason)
+        event = self._add_event(group, generation.at, "generation", "", None, number, cause)
         self._new_generations.append((group, event))
 
     def _add_reported_removals(self, group: str) -> None:
-        """Record the removals that the coordinator reported, except those of members that left."""
-        causes = self._group(group)
-        for at, member_id, reason in self._reported.pop(group, []):
+        """Record the removals that the coordinator reported, except those of members that left.
+
+        Each reported removal is recorded once.
+        """
+        causes = self._get_or_add_causes(group)
+        for at, member_id, reason in self._reported_removals.pop(group, []):
             member = causes.members.get(member_id)
             if member is not None and not member.is_gone:
                 (text,) = named([reason], {member_id: member.name})
@@ -281,12 +299,12 @@ class GroupHistory:
                 if member.disconnected_at is not None:
                     text += ", its connection had ended"
                 if member.disconnected_at is None and member.last_exchange_at < at:
-                    self._note(
+                    self._add_event(
                         group, member.last_exchange_at, "silent", member.name, reason="its last request"
                     )
-                self._note(group, at, "removed", member.name, reason=text)
+                self._add_event(group, at, "removed", member.name, reason=text)
 
-    def _note(
+    def _add_event(
         self,
         group: str,
         at: int,
@@ -296,6 +314,7 @@ class GroupHistory:
         generation: int = -1,
         reason: str = "",
     ) -> GroupEvent:
+        """Add an event to the group's events, and return it. `member` is the member's name."""
         event = GroupEvent(at, kind, member, generation, tuple(sorted(partitions or ())), reason)
         self.events.setdefault(group, []).append(event)
         return event
@@ -311,7 +330,7 @@ def _error_code(response: Any) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _owned(request: Any) -> set[TopicPartition]:
+def _owned_partitions(request: Any) -> set[TopicPartition]:
     """Return the owned partitions in a JoinGroup's subscription.
 
     With the eager protocol the result is empty, because a member revokes all partitions before it rejoins.
