@@ -24,6 +24,7 @@ class EncoderSource(FunctionSource):
         self.names |= {"check_bytes": runtime.check_bytes, "check_sequence": runtime.check_sequence}
 
     def message_encoder(self, end: str = "return b''.join(w)") -> Any:
+        """Compile `encode(message)`. The statement `end` returns the list `w` of the encoded pieces."""
         root = self.object_variable(self.message)
         self.lines.append(f"def encode({root}):")
         self.line("w = []")
@@ -51,25 +52,33 @@ class EncoderSource(FunctionSource):
         return write
 
     def tagged(self, cls: type[Struct]) -> list[Field]:
+        """Return the fields that this version writes in the tag section."""
         return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
 
     def pack_expression(self) -> str:
         """Return an expression for the encoded bytes of the pending run of fixed-size fields."""
         if self.codes == ["x"]:
             return "b'\\0'"
-        values = ", ".join(value for value in self.values if value)
-        lists = [value[1:] for value in self.values if value.startswith("*")]
-        if not lists:
-            return f"{self.name(f'pack_{code_name(self.codes)}', _pack(tuple(self.codes)))}({values})"
-        table = self.name(f"pack_n_{code_name(self.codes)}", _packers(tuple(self.codes)))
-        return f"{table}[{', '.join(f'len({items})' for items in lists)}]({values})"
+        arguments = ", ".join(value for value in self.values if value)
+        list_variables = [value[1:] for value in self.values if value.startswith("*")]
+        if not list_variables:
+            pack = self.name(f"pack_{code_name(self.codes)}", _pack_function(tuple(self.codes)))
+            return f"{pack}({arguments})"
+        packers = self.name(f"pack_n_{code_name(self.codes)}", _list_packers(tuple(self.codes)))
+        lengths = ", ".join(f"len({variable})" for variable in list_variables)
+        return f"{packers}[{lengths}]({arguments})"
 
     def flush(self) -> None:
+        """Generate code that writes the pending run, and clear the run."""
         if self.codes:
             self.line(f"w.append({self.pack_expression()})")
         self.codes, self.values = [], []
 
     def struct(self, cls: type[Struct], variable: str) -> None:
+        """Generate code that writes the struct in `variable`, with its tag section in flexible versions.
+
+        The code raises Unencodable if a field that this version lacks is set, unless the field is ignorable.
+        """
         set_but_absent = [
             self.differs(f, f"{variable}.{f.slot}")
             for f in cls.__fields__
@@ -79,12 +88,12 @@ class EncoderSource(FunctionSource):
             set_but_absent.append(f"{variable}._tags")
         if set_but_absent:
             self.line(f"if {' or '.join(set_but_absent)}: raise Unencodable")
-        plain = [f for f in cls.__fields__ if self.is_plain(f)]
-        lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
-        for f in plain:
+        plain_fields = [f for f in cls.__fields__ if self.is_plain(f)]
+        number_lists = [f for f in plain_fields if isinstance(f.kind, Array) and _is_number(f.kind.element)]
+        for f in plain_fields:
             # If a struct has one list of numbers, a separate `pack` for the list is faster. If it has
             # several, one `pack` for the lists and the fields around them is faster.
-            self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
+            self.field(f, f"{variable}.{f.name}", in_run=len(number_lists) > 1 and f in number_lists)
         if self.flexible:
             self.tags(cls, variable)
 
@@ -97,9 +106,9 @@ class EncoderSource(FunctionSource):
             return f"{value} != {self.name('EMPTY', _EMPTY)}"
         if isinstance(f.kind, type):
             parts = [self.differs(part, f"{value}.{part.slot}") for part in f.kind.__fields__]
-            some = " or ".join([*parts, f"{value}._tags"])
-            some = f"({value} is None or {some})"
-            return f"({value} is not LAZY and {some})" if f.is_lazy else some
+            any_part_differs = " or ".join([*parts, f"{value}._tags"])
+            condition = f"({value} is None or {any_part_differs})"
+            return f"({value} is not LAZY and {condition})" if f.is_lazy else condition
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
@@ -111,11 +120,16 @@ class EncoderSource(FunctionSource):
         self.flush()
         conditions = [f"{variable}._tags"]
         conditions += [self.differs(f, f"{variable}.{f.slot}") for f in self.tagged(cls)]
-        write = runtime.lazy_writer(partial(_tags_writer, self.message, self.version, cls))
+        write = runtime.lazy_writer(partial(_compile_tags_writer, self.message, self.version, cls))
         with self.block(f"if {' or '.join(conditions)}:"):
             self.line(f"w[-1] = w[-1][:-1] + {self.name('write_tags', write)}({variable})")
 
     def field(self, f: Field, value: str, in_run: bool = False, tagged: bool = False) -> None:
+        """Generate code that writes the field whose value is the expression `value`.
+
+        `in_run` makes an array of numbers a part of the pending run. `tagged` means that the field is in a
+        tag section, where the marker of a null struct is 0 instead of -1.
+        """
         nullable = self.version in f.nullable
         if isinstance(f.kind, Primitive):
             self.primitive(f.kind, value, nullable, self.is_compact(f))
@@ -133,6 +147,11 @@ class EncoderSource(FunctionSource):
                 self.struct(f.kind, part)
 
     def primitive(self, kind: Primitive, value: str, nullable: bool, compact: bool) -> None:
+        """Generate code that writes the value of the expression `value`.
+
+        A value of fixed size joins the pending run. Otherwise the generated variables are the content `b`,
+        and `n`, which is its length as `length` writes it.
+        """
         if kind.name == "uuid":
             self.run("16s", f"{value}.int.to_bytes(16, 'big')")
         elif kind.name == "bool":
@@ -140,13 +159,13 @@ class EncoderSource(FunctionSource):
         elif kind.code:
             self.run(kind.code, value)
         else:
-            text = kind.name == "string"
-            content = "b.encode()" if text else "b if type(b) is bytes else check_bytes(b)"
+            is_string = kind.name == "string"
+            content = "b.encode()" if is_string else "b if type(b) is bytes else check_bytes(b)"
             self.line(f"b = {value}")
             self.line(f"if b is None: b = b''; n = {0 if compact else -1}" if nullable else "")
             otherwise, length = "else: " if nullable else "", f"len(b){' + 1' if compact else ''}"
             self.line(f"{otherwise}b = {content}; n = {length}")
-            self.length("h" if text else "i", compact)
+            self.length("h" if is_string else "i", compact)
             self.line("w.append(b)")
 
     def length(self, code: str, compact: bool) -> None:
@@ -159,9 +178,10 @@ class EncoderSource(FunctionSource):
         if not self.codes:
             self.line(f"w.append(SHORT_VARINTS[n] if n < 128 else {varint}(n))")
             return
-        without = self.pack_expression()
+        pack_run = self.pack_expression()
         self.run("B", "n")
-        self.line(f"w.append({self.pack_expression()} if n < 128 else {without} + {varint}(n))")
+        pack_run_and_byte = self.pack_expression()
+        self.line(f"w.append({pack_run_and_byte} if n < 128 else {pack_run} + {varint}(n))")
         self.codes, self.values = [], []
 
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
@@ -174,8 +194,8 @@ class EncoderSource(FunctionSource):
         checked = f"{items} if type({items}) is list else check_sequence({items})"
         self.line(f"{items} = {value}")
         self.line(f"if {items} is None: {items} = (); n = {0 if compact else -1}" if nullable else "")
-        otherwise, count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
-        self.line(f"{otherwise}{items} = {checked}; n = {count}")
+        otherwise, encoded_count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
+        self.line(f"{otherwise}{items} = {checked}; n = {encoded_count}")
         if in_run and isinstance(element, Primitive):
             count = self.variable("count")
             self.line(f"{count} = n")
@@ -204,7 +224,7 @@ def _is_number(kind: Primitive | type[Struct]) -> bool:
     return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
 
 
-def _tags_writer(message: type[Message], version: int, cls: type[Struct]) -> Encoder:
+def _compile_tags_writer(message: type[Message], version: int, cls: type[Struct]) -> Encoder:
     return EncoderSource(message, version).tags_writer(cls)
 
 
@@ -212,10 +232,10 @@ _EMPTY: list[Any] = []
 
 
 @cache
-def _packers(codes: tuple[str, ...]) -> runtime.Packers:
+def _list_packers(codes: tuple[str, ...]) -> runtime.Packers:
     return runtime.Packers(codes)
 
 
 @cache
-def _pack(codes: tuple[str, ...]) -> Callable[..., bytes]:
+def _pack_function(codes: tuple[str, ...]) -> Callable[..., bytes]:
     return struct.Struct(">" + "".join(codes)).pack

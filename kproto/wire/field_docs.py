@@ -51,11 +51,11 @@ def module_summary(struct: type[Struct]) -> str:
 def nested_structs(message: type[Struct]) -> list[type[Struct]]:
     """Return the classes of a message and of all structs within it, once each, outer classes first."""
     structs = [message]
-    for struct in structs:
+    for struct in structs:  # The loop also visits the structs that it appends.
         for field in struct.__fields__:
-            part = field.kind.element if isinstance(field.kind, Array) else field.kind
-            if not isinstance(part, Primitive) and part not in structs:
-                structs.append(part)
+            kind = field.kind.element if isinstance(field.kind, Array) else field.kind
+            if not isinstance(kind, Primitive) and kind not in structs:
+                structs.append(kind)
     return structs
 
 
@@ -93,19 +93,19 @@ def version_range(versions: Versions, within: Versions) -> str:
 
 def describe(struct: type[Struct], own: str = "") -> str:
     """Return what `help` shows for a struct. `own` is the docstring of its class in the source."""
-    whole = ALL_VERSIONS
-    first = inspect.cleandoc(own) if own else module_summary(struct)
+    versions = ALL_VERSIONS
+    summary = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):
-        whole = struct.__versions__
-        flexible = max(struct.__flexible__.min, whole.min)
-        first += (
-            f" Versions {whole}, flexible from {flexible}." if struct.__flexible__ else f" Versions {whole}."
-        )
-    lines = [first, ""]
+        versions = struct.__versions__
+        summary += f" Versions {versions}"
+        if struct.__flexible__:
+            summary += f", flexible from {max(struct.__flexible__.min, versions.min)}"
+        summary += "."
+    lines = [summary, ""]
     notes = field_notes(struct)
     width = max((len(field.name) for field in struct.__fields__), default=0) + 2
     for field in struct.__fields__:
-        text = f"{field.name:<{width}}{describe_field(field, whole)}"
+        text = f"{field.name:<{width}}{describe_field(field, versions)}"
         if notes[field.name].text:
             text += f". {notes[field.name].text}"
         lines += textwrap.wrap(text, 96, subsequent_indent=" " * width, break_long_words=False)
@@ -113,14 +113,19 @@ def describe(struct: type[Struct], own: str = "") -> str:
 
 
 def describe_field(field: Field, whole: Versions) -> str:
-    """Describe the declaration of a field, as in "int32, versions 1+, default -1"."""
+    """Describe the declaration of a field, as in "int32, versions 1+, default -1".
+
+    `whole` contains the versions of the message. The versions of a field that exists in all of them are
+    omitted.
+    """
     parts = [type_name(field)]
     range_ = version_range(field.versions, whole)
     if range_:
         parts.append(f"versions {range_}")
     if field.nullable:
-        when = version_range(field.nullable, whole)
-        parts.append(f"may be null in {when}" if when not in ("", range_) else "may be null")
+        nullable_range = version_range(field.nullable, whole)
+        has_own_range = nullable_range not in ("", range_)
+        parts.append(f"may be null in {nullable_range}" if has_own_range else "may be null")
     if field.tagged:
         parts.append(f"tag {field.tag}")
     if default := default_name(field):
@@ -134,41 +139,53 @@ def _kind_name(kind: Primitive | type[Struct]) -> str:
 
 @cache
 def class_comments(module: str) -> dict[str, dict[str, str]]:
-    """Return the comments in the classes of a module, as class name -> field name -> comment."""
+    """Return the comments in the classes of a module, as class name -> field name -> comment.
+
+    Returns an empty dict if the source of the module is missing.
+    """
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):
         return {}
-    beside: dict[int, str] = {}
-    alone: dict[int, str] = {}
+    inline_comments: dict[int, str] = {}
+    full_line_comments: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            where = beside if token.line[: token.start[1]].strip() else alone
-            where[token.start[0]] = token.string.lstrip("#").strip()
+            line, column = token.start
+            by_line = inline_comments if token.line[:column].strip() else full_line_comments
+            by_line[line] = token.string.lstrip("#").strip()
     comments: dict[str, dict[str, str]] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            of = comments[node.name] = {}
-            for part in node.body:
-                for target in _targets(part):
+            field_comments = comments[node.name] = {}
+            for statement in node.body:
+                for target in _assignment_targets(statement):
                     if isinstance(target, ast.Name):
-                        of[target.id] = _said(part, beside, alone)
+                        comment = _join_comments(statement, inline_comments, full_line_comments)
+                        field_comments[target.id] = comment
     return comments
 
 
-def _targets(part: ast.stmt) -> list[ast.expr]:
-    if isinstance(part, ast.AnnAssign):
-        return [part.target]
-    return part.targets if isinstance(part, ast.Assign) else []
+def _assignment_targets(statement: ast.stmt) -> list[ast.expr]:
+    """Return the targets of an assignment; an empty list for any other statement."""
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    return statement.targets if isinstance(statement, ast.Assign) else []
 
 
-def _said(part: ast.stmt, beside: dict[int, str], alone: dict[int, str]) -> str:
-    """Join the comments above and beside a field into one string."""
+def _join_comments(
+    statement: ast.stmt, inline_comments: dict[int, str], full_line_comments: dict[int, str]
+) -> str:
+    """Join the comments directly above a field, and those on its lines, into one string.
+
+    Both dicts map line numbers to comments.
+    """
     above: list[str] = []
-    line = part.lineno - 1
-    while line in alone:
-        above.insert(0, alone[line])
+    line = statement.lineno - 1
+    while line in full_line_comments:
+        above.insert(0, full_line_comments[line])
         line -= 1
-    last = part.end_lineno or part.lineno
-    inside = [beside.get(at) or alone.get(at, "") for at in range(part.lineno, last + 1)]
-    return " ".join(text for text in [*above, *inside] if text)
+    last_line = statement.end_lineno or statement.lineno
+    lines = range(statement.lineno, last_line + 1)
+    within = [inline_comments.get(line) or full_line_comments.get(line, "") for line in lines]
+    return " ".join(comment for comment in [*above, *within] if comment)

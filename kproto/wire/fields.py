@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 
 class _Marker:
+    """A constant that is compared by identity. Copying and unpickling return the same object."""
+
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
@@ -26,6 +28,7 @@ class _Marker:
         return self.name
 
 
+# The default of a field without a default: the caller must pass a value.
 REQUIRED = _Marker("REQUIRED")
 # The value of an unset struct field with the default FRESH, until it is first read.
 LAZY = _Marker("LAZY")
@@ -106,8 +109,9 @@ def explain_arguments(
         )
     for key in named:
         if key not in fields:
-            near = get_close_matches(key, fields, 1)
-            hint = f"did you mean {near[0]}?" if near else f"its fields are {', '.join(fields) or 'none'}"
+            similar = get_close_matches(key, fields, 1)
+            all_fields = f"its fields are {', '.join(fields) or 'none'}"
+            hint = f"did you mean {similar[0]}?" if similar else all_fields
             return f"{name} has no field {key!r}; {hint}"
     missing = [key for key, options in fields.items() if options.default is REQUIRED and key not in named]
     return f"{name} is missing the required {' and '.join(missing)}" if missing else ""

@@ -113,13 +113,18 @@ class _TupleSource(DecoderSource):
         self.line(f"if tags: {stored}, p = {read}({stored}, buf, p - 1)")
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        parts = self.parts(cls)
-        fast = partial(_compile_fast, self.message, self.version, cls)
-        return _TupleLayouts(*parts, self.flexible, self.fill_factory(cls), fast) if parts else None
+        parts_and_tail = self.parts(cls)
+        if not parts_and_tail:
+            return None
+        compile_fast = partial(_compile_fast_reader, self.message, self.version, cls)
+        return _TupleLayouts(*parts_and_tail, self.flexible, self.fill_factory(cls), compile_fast)
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """Compile a loop that takes each element's lists of numbers from the cache `_TupleLayouts.lists`."""
-        self.variables |= {"items", "lengths", "rows", "same", "tail"}
+        """Compile a loop that takes each element's lists of numbers from a cached element with equal lists.
+
+        The loop's argument `lengths` is the pair of `_TupleLayouts.cached.get` and `read_lists`.
+        """
+        self.variables |= {"cached", "items", "lengths", "rows", "tail"}
         self.names |= {"length_hint": length_hint}
         values: dict[str, str] = {}
         targets: list[str] = []
@@ -128,11 +133,11 @@ class _TupleSource(DecoderSource):
                 targets.append(self.variable(f.name))
                 values[f.name] = targets[-1]
             elif self.is_plain(f):
-                values[f.name] = f"same[{number}]"
+                values[f.name] = f"cached[{number}]"
         self.lines.append("def fill(items, rows, lengths):")
         self.line("get, read = lengths")
         with self.block("try:"), self.block(f"for {', '.join([*targets, 'tail'])} in rows:"):
-            self.line("same = get(tail) or read(tail)")
+            self.line("cached = get(tail) or read(tail)")
             self.line(f"items.append({self.construction(cls, values)})")
         self.line("except LookupError: return length_hint(rows) + 1")
         self.line("return 0")
@@ -144,36 +149,34 @@ class _TupleSource(DecoderSource):
 
         A row has no value for a field that is null or empty according to `pattern`.
         """
-        known = iter(pattern)
+        lengths = iter(pattern)
         targets: list[str] = []
         values: dict[str, str] = {}
         for f in cls.__fields__:
             if not self.is_plain(f):
                 continue
-            length = 1 if isinstance(f.kind, Primitive) and f.kind.code else next(known)
+            has_fixed_size = isinstance(f.kind, Primitive) and f.kind.code
+            length = 1 if has_fixed_size else next(lengths)
             if length > 0:
                 targets.append(self.variable(f.name))
                 values[f.name] = targets[-1]
             else:
-                values[f.name] = "None" if length < 0 else _empty(f.kind)
-        as_they_stand = targets == [values.get(f.name) for f in cls.__fields__]
-        rows = (
-            "rows"
-            if as_they_stand
-            else f"[{self.construction(cls, values)} for {', '.join(targets)}, in rows]"
-        )
-        self.lines.append(f"def from_rows(rows): return {rows}")
+                values[f.name] = "None" if length < 0 else _empty_literal(f.kind)
+        rows_are_tuples = targets == [values.get(f.name) for f in cls.__fields__]
+        construct_each = f"[{self.construction(cls, values)} for {', '.join(targets)}, in rows]"
+        self.lines.append(f"def from_rows(rows): return {'rows' if rows_are_tuples else construct_each}")
         from_rows: FromRows = self.function(f"from_rows {cls.__name__} {pattern}")
         return from_rows
 
 
-def _empty(kind: Primitive | Array | type[Struct]) -> str:
+def _empty_literal(kind: Primitive | Array | type[Struct]) -> str:
     return repr(_flatten_value(kind, [] if isinstance(kind, Array) else b""))
 
 
-def _compile_fast(
+def _compile_fast_reader(
     message: type[Message], version: int, cls: type[Struct], pattern: Pattern | None
 ) -> FromRows | Fill:
+    """Compile `from_rows` for `pattern`, or `fill_with_lists` if `pattern` is None."""
     source = _TupleSource(message, version)
     return source.fill_with_lists(cls) if pattern is None else source.from_rows(cls, pattern)
 
@@ -185,7 +188,7 @@ def _read_tags(
     target = fresh(cls)
     end = interpreter.decode_tags(target, buf, p, message.__name__, version)
     fields = zip(cls.__fields__, value, flatten(target), strict=True)
-    return tuple(tagged if version in f.tagged else old for f, old, tagged in fields), end
+    return tuple(tagged if version in f.tagged else untagged for f, untagged, tagged in fields), end
 
 
 class _TupleLayouts(Layouts):
@@ -204,74 +207,85 @@ class _TupleLayouts(Layouts):
         tail: str,
         flexible: bool,
         fill: Callable[[Pattern], Fill],
-        fast: Callable[[Pattern | None], Any],
+        compile_fast: Callable[[Pattern | None], Any],
     ) -> None:
         super().__init__(parts, tail, flexible, fill)
-        self.make_fast = fast
-        self.fast: dict[Pattern | None, Any] = {}
-        self.lists: dict[bytes, Flat] = {}
+        self.compile_fast = compile_fast
+        # The compiled functions. The key None stands for the loop that takes lists from `cached`.
+        self.fast_readers: dict[Pattern | None, Any] = {}
+        # For the encoded lists of an element: an element with these lists, and zeros in its other fields.
+        self.cached: dict[bytes, Flat] = {}
         codes = {part.code for part in parts}
         self.has_lists = not codes <= {"s", ""}
-        self.ends_in_lists = not (codes & {"s", ""} or tail or any(part.fixed for part in parts[1:]))
+        has_other_parts = bool(codes & {"s", ""})
+        has_fields_after_lists = bool(tail) or any(part.fixed for part in parts[1:])
+        # Whether an element consists of fixed-size fields and then lists. False, too, once the cache is full.
+        self.ends_in_lists = not (has_other_parts or has_fields_after_lists)
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
         layout = super().learn(size, prefixes, lengths)
         if layout is None or (self.has_lists and not self.ends_in_lists):
             return layout
         pattern = None if self.has_lists else tuple(min(1, length) for length in lengths)
-        if pattern not in self.fast:
-            self.fast[pattern] = self.make_fast(pattern)
-        fast = self.fast[pattern]
+        if pattern not in self.fast_readers:
+            self.fast_readers[pattern] = self.compile_fast(pattern)
+        fast_reader = self.fast_readers[pattern]
         if self.has_lists:
-            part, head = self.parts[0]
-            rows = struct.Struct(f">{part.fixed}{size - head}s").iter_unpack
-            read = partial(self.read_lists, layout, head)
-            layout = self.known[prefixes] = (size, rows, (self.lists.get, read), fast)
+            part, head_size = self.parts[0]
+            rows = struct.Struct(f">{part.fixed}{size - head_size}s").iter_unpack
+            read = partial(self.read_lists, layout, head_size)
+            layout = self.known[prefixes] = (size, rows, (self.cached.get, read), fast_reader)
         else:
-            layout = self.known[prefixes] = (
-                size,
-                bytes,
-                (),
-                self.sliced_fill(layout, prefixes, lengths, fast),
-            )
+            fill = self.sliced_fill(layout, prefixes, lengths, fast_reader)
+            layout = self.known[prefixes] = (size, bytes, (), fill)
         return layout
 
     def sliced_fill(
-        self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], fast: FromRows
+        self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], from_rows: FromRows
     ) -> Fill:
-        codes, places = ">", list[tuple[int, bytes]]()
+        """Return a `Fill` that unpacks rows without lengths if all elements in its block have `lengths`.
+
+        Otherwise this `Fill` calls the one of `layout`.
+        """
+        codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
             codes += part.fixed
-            at = struct.calcsize(codes)
-            places += [(at + offset, bytes([byte])) for offset, byte in enumerate(prefix)]
+            start = struct.calcsize(codes)
+            length_bytes += [(start + index, bytes([byte])) for index, byte in enumerate(prefix)]
             codes += f"{len(prefix)}x" + (f"{length}s" if length > 0 else "")
         if self.flexible:
-            places.append((layout[0] - 1, b"\0"))
-        codes += self.tail[: len(self.tail) - self.flexible] + "x" * self.flexible
-        return partial(_fill_sliced, places, struct.Struct(codes).iter_unpack, fast, layout)
+            # The last code of `tail` is the count of tagged fields. It must be zero, and is not unpacked.
+            size = layout[0]
+            length_bytes.append((size - 1, b"\0"))
+            codes += self.tail[:-1] + "x"
+        else:
+            codes += self.tail
+        return partial(_fill_sliced, length_bytes, struct.Struct(codes).iter_unpack, from_rows, layout)
 
-    def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
+    def read_lists(self, layout: Layout, head_size: int, tail: bytes) -> Flat:
         """Decode and cache the lists that `tail` encodes; return an element with these lists.
+
+        `tail` is an element without its first `head_size` bytes. The fields in these bytes are read as zeros.
 
         Raises LookupError if the bytes do not have this layout, or if the cache is full.
         """
         # The cache is full because most lists differ. So caching stops, and the loop of `Layouts` reads the
         # elements.
-        if len(self.lists) >= CACHE_LIMIT:
+        if len(self.cached) >= CACHE_LIMIT:
             self.ends_in_lists = False
             self.known.clear()
-            self.lists.clear()
+            self.cached.clear()
             raise LookupError
         _, rows, lengths, fill = layout
         items: list[Flat] = []
-        fill(items, rows(bytes(head) + tail), lengths)
+        fill(items, rows(bytes(head_size) + tail), lengths)
         element = items[0]  # This line raises IndexError, a LookupError, if the layout does not match.
-        self.lists[tail] = element
+        self.cached[tail] = element
         return element
 
 
 def _fill_sliced(
-    places: list[tuple[int, bytes]],
+    length_bytes: list[tuple[int, bytes]],
     rows: Rows,
     from_rows: FromRows,
     layout: Layout,
@@ -281,13 +295,13 @@ def _fill_sliced(
 ) -> int:
     """Append the elements in `block` to `items`, as a `Fill` does.
 
-    `places` contains a pair for each byte that encodes lengths: its position within an element, and its
+    `length_bytes` contains a pair for each byte that encodes lengths: its position within an element, and its
     expected value.
     """
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:
-        for at, byte in places:
-            if block[at::size].strip(byte):
+        for position, expected in length_bytes:
+            if block[position::size].strip(expected):  # This byte of at least one element differs.
                 break
         else:
             items += from_rows(rows(block))

@@ -23,10 +23,10 @@ _MAX_INT32 = 2**31 - 1
 
 _SIZE = struct.Struct(">i")
 
-_LISTED = [bytearray()]
+_BUFFER_IN_LIST = [bytearray()]
 # The result of `getrefcount` for an object to which only one list refers. A view of the object's memory
 # increases the result.
-_OURS_ALONE = getrefcount(_LISTED[0])
+_REFCOUNT_OF_UNUSED = getrefcount(_BUFFER_IN_LIST[0])
 
 
 def frame(*body: bytes) -> bytes:
@@ -49,10 +49,13 @@ class Frames:
 
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
         self.max_size = max_size
-        self._held = bytearray()
-        self._at = 0  # The number of bytes at the start of `_held` that were already returned as frames.
-        self._passed = 0
-        self._broken: FrameError | None = None
+        self._buffer = bytearray()
+        # The number of bytes at the start of `_buffer` that were already returned as frames.
+        self._consumed = 0
+        # The offset within the stream of the first byte in `_buffer`.
+        self._stream_offset = 0
+        # The error of an invalid size. Every later call of `feed` raises it.
+        self._error: FrameError | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add the next bytes; return an iterator over the bodies of the frames that they complete.
@@ -61,45 +64,48 @@ class Frames:
         yielded first. The caller must then close the connection: the start of the next frame is unknown, and
         every later call raises the same error.
         """
-        if self._broken is not None:
-            raise self._broken
-        if not self._held and type(data) is bytes:  # The fast path: most chunks are one whole frame.
+        if self._error is not None:
+            raise self._error
+        if not self._buffer and type(data) is bytes:  # The fast path: most chunks are one whole frame.
             size = len(data) - _SIZE.size
             if 0 <= size <= self.max_size and _SIZE.unpack_from(data)[0] == size:
-                self._passed += len(data)
+                self._stream_offset += len(data)
                 return iter((data[_SIZE.size :],))
-        self._held += data
-        return self._cut()
+        self._buffer += data
+        return self._split_frames()
 
-    def _cut(self) -> Iterator[bytes]:
-        held = self._held
+    def _split_frames(self) -> Iterator[bytes]:
+        """Yield the bodies of the complete frames in the buffer; then remove these frames."""
+        buffer = self._buffer
         try:
-            while len(held) - self._at >= _SIZE.size:
-                start = self._at + _SIZE.size
-                (size,) = _SIZE.unpack_from(held, self._at)
+            while len(buffer) - self._consumed >= _SIZE.size:
+                body_start = self._consumed + _SIZE.size
+                (size,) = _SIZE.unpack_from(buffer, self._consumed)
                 if not 0 <= size <= self.max_size:
                     detail = f"a size of {size}; allowed are 0 to {self.max_size}"
-                    self._broken = FrameError("frame", -1, "size", self._passed + self._at, detail)
-                    self._broken.size = size
-                    raise self._broken
-                if start + size > len(held):
+                    offset = self._stream_offset + self._consumed
+                    self._error = FrameError("frame", -1, "size", offset, detail)
+                    self._error.size = size
+                    raise self._error
+                body_end = body_start + size
+                if body_end > len(buffer):
                     break
-                self._at = start + size
-                yield bytes(memoryview(held)[start : start + size])
+                self._consumed = body_end
+                yield bytes(memoryview(buffer)[body_start:body_end])
         finally:
-            del held[: self._at]
-            self._passed += self._at
-            self._at = 0
+            del buffer[: self._consumed]
+            self._stream_offset += self._consumed
+            self._consumed = 0
 
     @property
     def missing(self) -> int:
         """The least number of bytes that the incomplete frame still needs; 0 between frames."""
-        if not self._held:
+        if not self._buffer:
             return 0
-        if len(self._held) < _SIZE.size:
-            return _SIZE.size - len(self._held)
-        size: int = _SIZE.unpack_from(self._held)[0]
-        return _SIZE.size + size - len(self._held)
+        if len(self._buffer) < _SIZE.size:
+            return _SIZE.size - len(self._buffer)
+        size: int = _SIZE.unpack_from(self._buffer)[0]
+        return _SIZE.size + size - len(self._buffer)
 
 
 class ReceiveBuffer:
@@ -122,7 +128,16 @@ class ReceiveBuffer:
     small frame frees these buffers, so an idle connection keeps none.
     """
 
-    __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size", "max_size")
+    __slots__ = (
+        "_body",
+        "_body_filled",
+        "_body_size",
+        "_incomplete",
+        "_largest_size",
+        "_reusable",
+        "_shared",
+        "max_size",
+    )
 
     MIN_SIZE = 64 * 1024
     # The number of buffers to reuse: one frame is being processed while the next one is being received.
@@ -132,36 +147,37 @@ class ReceiveBuffer:
         self.max_size = max_size
         # The buffer for small frames and for the start of a large frame. The first byte of the buffer is
         # always the first byte of a frame.
-        self._first: bytearray | None = None
-        # The number of bytes in `_first` that belong to an incomplete frame.
-        self._held = 0
-        # The large frame in progress.
+        self._shared: bytearray | None = None
+        # The number of bytes in `_shared` that belong to an incomplete frame.
+        self._incomplete = 0
+        # The buffer for the body of the large frame in progress. It grows while bytes arrive.
         self._body = bytearray()
-        # The size of the large frame in progress, in bytes; -1 between large frames.
-        self._size = -1
-        self._filled = 0
-        # The size of the largest frame of this connection so far, in bytes.
-        self._most = -1
+        # The size of that body when it is complete, in bytes; -1 between large frames.
+        self._body_size = -1
+        # The number of bytes of that body that have arrived.
+        self._body_filled = 0
+        # The size of the largest frame of this connection so far, in bytes; -1 before the first frame.
+        self._largest_size = -1
         # At most `MAX_REUSED` bodies of recent large frames, whose memory may be reused.
-        self._given: list[bytearray] = []
+        self._reusable: list[bytearray] = []
 
     @property
     def expects_more(self) -> bool:
         """Whether a large frame has begun and is not complete yet."""
-        return self._size >= 0
+        return self._body_size >= 0
 
     def writable(self) -> memoryview:
         """Return a view of the memory into which the socket writes next.
 
         Release the view before the next call.
         """
-        if self._size < 0:
-            if self._first is None:
-                self._first = bytearray(self.MIN_SIZE)
-            return memoryview(self._first)[self._held :]
-        if self._filled == len(self._body):
-            self._grow()
-        return memoryview(self._body)[self._filled :]
+        if self._body_size < 0:
+            if self._shared is None:
+                self._shared = bytearray(self.MIN_SIZE)
+            return memoryview(self._shared)[self._incomplete :]
+        if self._body_filled == len(self._body):
+            self._grow_body()
+        return memoryview(self._body)[self._body_filled :]
 
     def received(self, count: int) -> list[bytearray]:
         """Return the bodies of the frames that are complete after `count` more bytes were written.
@@ -169,64 +185,72 @@ class ReceiveBuffer:
         Raises FrameError for a size that is negative or above the limit. The caller should then close the
         connection.
         """
-        if self._size >= 0:
-            self._filled += count
-            if self._filled < self._size:
+        if self._body_size >= 0:
+            self._body_filled += count
+            if self._body_filled < self._body_size:
                 return []
-            body, self._body, self._size = self._body, bytearray(), -1
-            self._most = max(self._most, len(body))
-            self._given = [*self._given[1 - self.MAX_REUSED :], body]
+            body, self._body, self._body_size = self._body, bytearray(), -1
+            self._largest_size = max(self._largest_size, len(body))
+            self._reusable = [*self._reusable[1 - self.MAX_REUSED :], body]
             return [body]
-        assert self._first is not None
-        return self._cut(self._first, self._held + count)
+        assert self._shared is not None
+        return self._split_frames(self._shared, self._incomplete + count)
 
-    def _cut(self, first: bytearray, end: int) -> list[bytearray]:
+    def _split_frames(self, shared: bytearray, end: int) -> list[bytearray]:
+        """Remove the complete frames from the first `end` bytes of `shared`, and return their bodies.
+
+        The start of a small frame moves to the start of `shared`, and the start of a large frame to its own
+        buffer.
+        """
         bodies: list[bytearray] = []
-        at = 0
-        while end - at >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(first, at)
-            is_first = self._most < 0 and not bodies
-            limit = min(self.max_size, MAX_FRAME_SIZE) if is_first else self.max_size
+        start = 0
+        while end - start >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(shared, start)
+            is_first_frame = self._largest_size < 0 and not bodies
+            limit = min(self.max_size, MAX_FRAME_SIZE) if is_first_frame else self.max_size
             if not 0 <= size <= limit:
                 detail = f"a size of {size}; allowed are 0 to {limit}"
-                wrong = FrameError("frame", -1, "size", at, detail)
-                wrong.size = size
-                wrong.limit = None if is_first else limit
-                raise wrong
-            stop = at + _SIZE.size + size
-            if stop > end:
-                # A frame that does not fit into the first buffer gets its own buffer.
-                if _SIZE.size + size > len(first):
-                    self._begin(size, first[at + _SIZE.size : end])
-                    at = end
+                error = FrameError("frame", -1, "size", start, detail)
+                error.size = size
+                error.limit = None if is_first_frame else limit
+                raise error
+            frame_end = start + _SIZE.size + size
+            if frame_end > end:
+                # A frame that does not fit into the shared buffer gets its own buffer.
+                if _SIZE.size + size > len(shared):
+                    self._begin_large_frame(size, shared[start + _SIZE.size : end])
+                    start = end
                 break
-            bodies.append(first[at + _SIZE.size : stop])
-            at = stop
+            bodies.append(shared[start + _SIZE.size : frame_end])
+            start = frame_end
         if bodies:
-            self._most = max(self._most, *map(len, bodies))
-            self._given = []
-        self._held = end - at
-        if not self._held:
-            self._first = None  # An idle connection keeps no buffer.
-        elif at:
-            first[: self._held] = first[at:end]
+            self._largest_size = max(self._largest_size, *map(len, bodies))
+            self._reusable = []
+        self._incomplete = end - start
+        if not self._incomplete:
+            self._shared = None  # An idle connection keeps no buffer.
+        elif start:
+            shared[: self._incomplete] = shared[start:end]
         return bodies
 
-    def _begin(self, size: int, start: bytearray) -> None:
-        self._body = self._place(min(size, max(2 * len(start), self._most, self.MIN_SIZE)))
+    def _begin_large_frame(self, size: int, start: bytearray) -> None:
+        """Provide a buffer for a body of `size` bytes, and copy `start`, the bytes that have arrived."""
+        self._body = self._take_buffer(min(size, max(2 * len(start), self._largest_size, self.MIN_SIZE)))
         self._body[: len(start)] = start
-        self._size, self._filled = size, len(start)
+        self._body_size, self._body_filled = size, len(start)
 
-    def _place(self, size: int) -> bytearray:
-        for index in range(len(self._given)):
-            if getrefcount(self._given[index]) <= _OURS_ALONE:
-                body = self._given.pop(index)
+    def _take_buffer(self, size: int) -> bytearray:
+        """Return a buffer of `size` bytes: the memory of a body that nothing else refers to, or a new one."""
+        for index in range(len(self._reusable)):
+            if getrefcount(self._reusable[index]) <= _REFCOUNT_OF_UNUSED:
+                body = self._reusable.pop(index)
                 del body[size:]
                 body += bytes(size - len(body))
                 return body
         return bytearray(size)
 
-    def _grow(self) -> None:
-        larger = bytearray(min(self._size, 2 * self._filled))
-        larger[: self._filled] = self._body
+    def _grow_body(self) -> None:
+        """Replace the full buffer of the body by one of twice the size, but at most of the body's size."""
+        larger = bytearray(min(self._body_size, 2 * self._body_filled))
+        larger[: self._body_filled] = self._body
         self._body = larger

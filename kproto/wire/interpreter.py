@@ -89,8 +89,8 @@ def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible:
     total = 1 if flexible else 0
     for f in kind.__fields__:
         if version in f.versions and not (flexible and version in f.tagged):
-            marked = isinstance(f.kind, type) and version in f.nullable
-            total += 1 if marked else minimum_size(f.kind, version, flexible and not f.always_rigid)
+            has_marker = isinstance(f.kind, type) and version in f.nullable  # a nullable struct: one byte
+            total += 1 if has_marker else minimum_size(f.kind, version, flexible and not f.always_rigid)
     return total
 
 
@@ -120,7 +120,7 @@ class Reader:
         self.path: list[str] = []
 
     def error(self, detail: str, at: int) -> DecodeError:
-        return DecodeError(self.message, self.version, _dotted(self.path), at, detail)
+        return DecodeError(self.message, self.version, _join_path(self.path), at, detail)
 
     def read_bytes(self, size: int, label: str) -> bytes:
         remaining = self.end - self.at
@@ -130,6 +130,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def fixed(self, code: str, label: str) -> Any:
+        """Read a value of the `struct` code `code`. `label` names the value in the error message."""
         return struct.unpack(">" + code, self.read_bytes(struct.calcsize(">" + code), label))[0]
 
     def uvarint(self, label: str) -> int:
@@ -148,6 +149,7 @@ class Reader:
         return self.uvarint(label) - 1 if flexible else max(self.fixed(code, label), -1)
 
     def struct(self, cls: type[Any]) -> Any:
+        """Read a struct, with its tag section in flexible versions."""
         values: dict[str, Any] = {}
         for f in cls.__fields__:
             if self.version in f.versions and not (self.flexible and self.version in f.tagged):
@@ -160,6 +162,7 @@ class Reader:
         return value
 
     def field(self, f: Field, tagged: bool = False) -> Any:
+        """Read the value of a field. `tagged` means that the field is in a tag section."""
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
         if isinstance(f.kind, type):
@@ -198,10 +201,11 @@ class Reader:
             if nullable:
                 return None
             raise self.error("null, but the field is not nullable", start)
-        room = (self.end - self.at) // max(1, minimum_size(kind.element, self.version, flexible))
-        if count > room:
+        element_size = max(1, minimum_size(kind.element, self.version, flexible))
+        max_count = (self.end - self.at) // element_size
+        if count > max_count:
             raise self.error(
-                f"an array of {count} elements, but the remaining bytes hold at most {room}", start
+                f"an array of {count} elements, but the remaining bytes hold at most {max_count}", start
             )
         values: list[Any] = []
         name = self.path[-1]
@@ -215,7 +219,8 @@ class Reader:
         return values
 
     def tags(self, cls: type[Any], value: Any) -> None:
-        known = {f.tag: f for f in cls.__fields__ if f.tagged}
+        """Read a tag section into `value`: declared tags into fields, other tags into `__unknown_tags__`."""
+        declared = {f.tag: f for f in cls.__fields__ if f.tagged}
         self.path.append("(tags)")
         count = self.uvarint("the count of tagged fields")
         for _ in range(count):
@@ -224,7 +229,7 @@ class Reader:
             tag = self.uvarint("a tag")
             self.path[-1] = f"(tag {tag})"
             size = self.uvarint("the size of a tagged field")
-            f = known.get(tag)
+            f = declared.get(tag)
             if f is None:
                 content = self.read_bytes(size, "this tagged field")
                 value.__unknown_tags__[tag] = content
@@ -237,9 +242,9 @@ class Reader:
 
     def tagged_field(self, value: Any, f: Field, size: int) -> None:
         """Read a declared tagged field. Its value must take exactly `size` bytes."""
-        start, outer = self.at, self.end
-        if size > outer - start:
-            remaining = outer - start
+        start, outer_end = self.at, self.end
+        remaining = outer_end - start
+        if size > remaining:
             raise self.error(f"this tagged field takes {size} bytes, but only {remaining} are left", start)
         self.end = start + size
         setattr(value, f.name, self.field(f, tagged=True))
@@ -247,7 +252,7 @@ class Reader:
             raise self.error(
                 f"the tagged field has a size of {size} bytes, but its value takes {self.at - start}", start
             )
-        self.end = outer
+        self.end = outer_end
 
 
 class _Writer:
@@ -261,7 +266,7 @@ class _Writer:
         self.path: list[str] = []
 
     def error(self, detail: str) -> EncodeError:
-        return EncodeError(self.message, self.version, _dotted(self.path), detail)
+        return EncodeError(self.message, self.version, _join_path(self.path), detail)
 
     def length(self, code: str, flexible: bool, length: int) -> None:
         """Write a length or count. -1 stands for null."""
@@ -273,6 +278,10 @@ class _Writer:
             self.pieces.append(struct.pack(">" + code, length))
 
     def struct(self, cls: type[Struct], value: Any) -> None:
+        """Write a struct, with its tag section in flexible versions.
+
+        Raises EncodeError if a field that this version lacks is set, unless the field is ignorable.
+        """
         for f in cls.__fields__:
             self.path.append(f.name)
             try:
@@ -301,6 +310,7 @@ class _Writer:
             raise self.error("tagged fields are set, but this version is not flexible")
 
     def field(self, f: Field, value: Any, tagged: bool = False) -> None:
+        """Write the value of a field. `tagged` means that the field is in a tag section."""
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
         if value is None and not nullable:
@@ -336,6 +346,7 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
+        """Return the bytes of `value`. Raises EncodeError if it has another type, or is a released view."""
         buffer = value
         try:
             if isinstance(buffer, bytes | bytearray | memoryview):
@@ -345,12 +356,14 @@ class _Writer:
         raise self.error(f"{short_repr(value)} is not bytes")
 
     def fixed(self, kind: Primitive, value: Any) -> None:
+        """Write a value of fixed size."""
         try:
             if kind.name == "uuid":
                 content = value.bytes
                 if not (isinstance(content, bytes) and len(content) == 16):
                     raise TypeError("a UUID has 16 bytes")
             elif kind.name == "bool":
+                # The look-up accepts 0 and 1. It raises KeyError or TypeError for other values.
                 content = b"\x01" if {False: False, True: True}[value] else b"\x00"
             else:
                 content = struct.pack(">" + kind.code, value)
@@ -378,7 +391,16 @@ class _Writer:
         self.path[-1] = name
 
     def tags(self, cls: type[Struct], value: Any) -> None:
-        pieces: dict[int, bytes] = {}
+        """Write a tag section: the declared fields that are set and the unknown tags, in ascending order."""
+        contents = self.declared_tags(cls, value)
+        contents.update(self.unknown_tags(cls, value))
+        self.pieces.append(uvarint(len(contents)))
+        for tag in sorted(contents):
+            self.pieces += (uvarint(tag), uvarint(len(contents[tag])), contents[tag])
+
+    def declared_tags(self, cls: type[Struct], value: Any) -> dict[int, bytes]:
+        """Encode the tagged fields that differ from their defaults, as tag -> content."""
+        contents: dict[int, bytes] = {}
         for f in cls.__fields__:
             item = getattr(value, f.name)
             if self.version in f.versions and self.version in f.tagged and _differs(item, f.initial()):
@@ -386,8 +408,13 @@ class _Writer:
                 inner = _Writer(self.message, self.version, True)
                 inner.path = self.path
                 inner.field(f, item, tagged=True)
-                pieces[f.tag] = b"".join(inner.pieces)
+                contents[f.tag] = b"".join(inner.pieces)
                 self.path.pop()
+        return contents
+
+    def unknown_tags(self, cls: type[Struct], value: Any) -> dict[int, bytes]:
+        """Return the unknown tags of `value` and their bytes. Raises EncodeError for a tag of a field."""
+        contents: dict[int, bytes] = {}
         names = {f.tag: f.name for f in cls.__fields__ if f.tagged}
         unknown: Any = value._tags or {}
         if not isinstance(unknown, dict):
@@ -400,14 +427,12 @@ class _Writer:
                 raise self.error(f"this tag belongs to the field {names[tag]}")
             if not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
                 raise self.error("a tag must be an int from 0 to 2**31-1")
-            pieces[tag] = self.content(content)
+            contents[tag] = self.content(content)
             self.path.pop()
-        self.pieces.append(uvarint(len(pieces)))
-        for tag in sorted(pieces):
-            self.pieces += (uvarint(tag), uvarint(len(pieces[tag])), pieces[tag])
+        return contents
 
 
-def _dotted(path: list[str]) -> str:
+def _join_path(path: list[str]) -> str:
     return ".".join(path)
 
 

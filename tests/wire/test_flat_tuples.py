@@ -305,7 +305,7 @@ def test_an_unsupported_version_is_rejected() -> None:
 
 def test_the_memory_for_lists_is_bounded() -> None:
     decode = flat_tuples.decoder(Listed, 2)
-    lists: dict[bytes, Any] = decode.__globals__["read_parts"].__self__.lists
+    lists: dict[bytes, Any] = decode.__globals__["read_parts"].__self__.cached
     most = 0
     for start in range(0, 12_000, 1000):
         parts = [ListedPart(index=1, numbers=[start + n], flags=None) for n in range(1000)]
@@ -322,11 +322,15 @@ def test_equal_lists_are_stored_once() -> None:
 
 
 MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
-    "the bytes of lengths aren't compared": ("if block[at::size].strip(byte):", "if 0:", sees_where_runs_end),
-    "tags aren't seen in long runs": ('places.append((layout[0] - 1, b"\\0"))', "pass", sees_where_runs_end),
+    "the bytes of lengths aren't compared": (
+        "if block[position::size].strip(expected):",
+        "if 0:",
+        sees_where_runs_end,
+    ),
+    "tags aren't seen in long runs": ('length_bytes.append((size - 1, b"\\0"))', "pass", sees_where_runs_end),
     "empty is null in long runs": (
-        "if length < 0 else _empty",
-        "if length < 1 else _empty",
+        "if length < 0 else _empty_literal",
+        "if length < 1 else _empty_literal",
         sees_where_runs_end,
     ),
     "one element with other lists counts as read": (

@@ -103,8 +103,8 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         same,
     ),
     "long lengths are written as short ones": (
-        "if n < 128 else {without}",
-        "if n < 256 else {without}",
+        "if n < 128 else {pack_run}",
+        "if n < 256 else {pack_run}",
         same,
     ),
     "null structs are written as others": ("else -1} if {part} is None", "else 1} if {part} is None", same),
