@@ -20,8 +20,8 @@ from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
 # The minimum width of a note in characters. On a narrow page, lines of notes may exceed the page's width.
-_LEAST = 20
-_SAME = "no fields added or removed"
+_MIN_NOTE_WIDTH = 20
+_NO_CHANGES = "no fields added or removed"
 _STYLE = """
 :root { color-scheme: light dark } * { box-sizing: border-box }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1.5em auto; padding: 0 1em }
@@ -64,12 +64,13 @@ def messages_of(name: str) -> list[type[Message]]:
 
 def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
     """Return all fields, or only those of `version`, each followed by its nested fields."""
-    return list(_rows(message, message.__versions__, version, 0))
+    return list(_field_rows(message, message.__versions__, version, depth=0))
 
 
-def _rows(
+def _field_rows(
     struct: type[Struct], outer_versions: Versions, version: int | None, depth: int
 ) -> Iterator[FieldRow]:
+    """Yield the rows of a struct. `outer_versions` are the versions in which the struct exists."""
     notes = field_notes(struct)
     for field in struct.__fields__:
         if version is not None and version not in field.versions:
@@ -92,7 +93,7 @@ def _rows(
         )
         element = field.kind.element if isinstance(field.kind, Array) else field.kind
         if not isinstance(element, Primitive):
-            yield from _rows(element, versions, version, depth + 1)
+            yield from _field_rows(element, versions, version, depth + 1)
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
@@ -106,12 +107,12 @@ def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
         version: [] for version in range(message_versions.min + 1, message_versions.max + 1)
     }
 
-    def tell(version: int, lines: str) -> None:
+    def add_line(version: int, line: str) -> None:
         if version in lines_by_version:
-            lines_by_version[version].append(lines)
+            lines_by_version[version].append(line)
 
     if message.__flexible__:
-        tell(message.__flexible__.min, "flexible: compact lengths, tagged fields (KIP-482)")
+        add_line(message.__flexible__.min, "flexible: compact lengths, tagged fields (KIP-482)")
     enclosing: list[FieldRow] = []
     for row in rows(message):
         del enclosing[row.depth :]
@@ -120,11 +121,11 @@ def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
         versions = row.field.versions
         # A struct that is new in a version is listed without its fields.
         if not enclosing or versions.min > enclosing[-1].field.versions.min:
-            tell(versions.min, f"+ {path}{kips}")
+            add_line(versions.min, f"+ {path}{kips}")
         if not enclosing or versions.max < enclosing[-1].field.versions.max:
-            tell(versions.max + 1, f"- {path}{kips}")
+            add_line(versions.max + 1, f"- {path}{kips}")
         if row.field.nullable and row.field.nullable.min > max(versions.min, message_versions.min):
-            tell(row.field.nullable.min, f"{path} may be null")
+            add_line(row.field.nullable.min, f"{path} may be null")
         enclosing.append(row)
     ranges: list[tuple[int, int, list[str]]] = []
     for version, lines in sorted(lines_by_version.items()):
@@ -135,7 +136,7 @@ def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
     return [(f"v{low}" if low == high else f"v{low} to v{high}", lines) for low, high, lines in ranges]
 
 
-def _flexible(message: type[Message]) -> str:
+def _flexible_phrase(message: type[Message]) -> str:
     if not message.__flexible__:
         return ""
     return f", flexible from {max(message.__flexible__.min, message.__versions__.min)}"
@@ -150,14 +151,16 @@ def text(name: str, version: int | None = None, width: int = _WIDTH) -> str:
     parts = [f"{module_summary(messages[0])}\n"]
     for message in messages:
         if version is None:
-            head = f"{message.__name__}, versions {message.__versions__}{_flexible(message)}"
+            head = f"{message.__name__}, versions {message.__versions__}{_flexible_phrase(message)}"
         else:
             form = "flexible" if version in message.__flexible__ else "not flexible"
             head = f"{message.__name__} v{version}, {form}"
-        parts.append("\n".join([head, *_table(rows(message, version), version, width), ""]))
+        parts.append("\n".join([head, *_table_lines(rows(message, version), version, width), ""]))
         if version is None:
             change_lines = [
-                f"  {at:<11}{line}" for at, news in changes(message) for line in (news or [_SAME])
+                f"  {versions:<11}{line}"
+                for versions, lines in changes(message)
+                for line in (lines or [_NO_CHANGES])
             ]
             parts.append("\n".join([*change_lines, ""]) if change_lines else "")
     return "\n".join(part for part in parts if part)
@@ -176,23 +179,27 @@ _COLUMNS: tuple[_Column, ...] = (
 )
 
 
-def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
+def _shown_columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
     """Return the columns of the table of fields: the name, and each other column that is not empty."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 
 
-def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> list[str]:
+def _table_lines(field_rows: Sequence[FieldRow], version: int | None, width: int) -> list[str]:
+    """Return the lines of the table of fields. The notes are in the last column if it is wide enough."""
     if not field_rows:
         return ["  (no fields)"]
-    columns = _columns(field_rows, version)
-    cells = [[name for name, _ in columns], *([tell(row) for _, tell in columns] for row in field_rows)]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    columns = _shown_columns(field_rows, version)
+    header = [name for name, _ in columns]
+    table = [header, *([cell_text(row) for _, cell_text in columns] for row in field_rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
-        "  " + "  ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)) for line in cells
+        "  " + "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=True))
+        for cells in table
     ]
     margin = len(lines[0]) + 2
-    notes = ["", *(row.note.text for row in field_rows)]
+    notes = ["", *(row.note.text for row in field_rows)]  # The line of the header has no note.
+    # From the last line to the first, because a note adds lines after its own.
     for index, note in reversed(list(enumerate(notes))):
         if not note:
             continue
@@ -206,7 +213,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
             indent = " " * (4 + 2 * field_rows[index - 1].depth)
             lines[index + 1 : index + 1] = textwrap.wrap(
                 note,
-                max(width, len(indent) + _LEAST),
+                max(width, len(indent) + _MIN_NOTE_WIDTH),
                 initial_indent=indent,
                 subsequent_indent=indent,
                 break_long_words=False,
@@ -224,17 +231,17 @@ def fragments(name: str) -> list[tuple[str, str]]:
     for message in messages_of(name):
         title = message.__name__
         field_rows = rows(message)
-        columns = _columns(field_rows, None)
-        heads = "".join(f"<th>{head}</th>" for head, _ in columns)
+        columns = _shown_columns(field_rows, None)
+        heads = "".join(f"<th>{name}</th>" for name, _ in columns)
         body = "".join(_html_row(row, columns) for row in field_rows)
         change_items = "".join(
-            f"<li>{version}: {'; '.join(map(_code, lines)) or _SAME}</li>"
+            f"<li>{version}: {'; '.join(map(_change_html, lines)) or _NO_CHANGES}</li>"
             for version, lines in changes(message)
         )
         sections.append(
             (
                 title,
-                f"<p>Versions {message.__versions__}{_flexible(message)}.</p>"
+                f"<p>Versions {message.__versions__}{_flexible_phrase(message)}.</p>"
                 f'<div class="wide"><table><thead><tr>{heads}<th>meaning</th></tr></thead>'
                 f"<tbody>{body}</tbody></table></div>"
                 + (f"<p>What each version changed:</p><ul>{change_items}</ul>" if change_items else ""),
@@ -243,7 +250,8 @@ def fragments(name: str) -> list[tuple[str, str]]:
     return sections
 
 
-def _code(line: str) -> str:
+def _change_html(line: str) -> str:
+    """Convert a line of `changes` to HTML, with words instead of + and -."""
     sign, _, change = line.partition(" ")
     if sign not in "+-":
         return escape(line)
@@ -252,14 +260,13 @@ def _code(line: str) -> str:
 
 
 def _html_row(row: FieldRow, columns: Sequence[_Column]) -> str:
-    cells = [tell(row) for _, tell in columns]
     indent = "&nbsp;" * 4 * row.depth
-    first = f"{indent}<code>{escape(row.field.name)}</code>"
-    columns_html = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
-    return f"<tr><td>{first}</td>{columns_html}<td>{_prose(row.note.text)}</td></tr>"
+    name = f"{indent}<code>{escape(row.field.name)}</code>"
+    other_cells = "".join(f"<td>{escape(cell_text(row))}</td>" for _, cell_text in columns[1:])
+    return f"<tr><td>{name}</td>{other_cells}<td>{_note_html(row.note.text)}</td></tr>"
 
 
-def _prose(text: str) -> str:
+def _note_html(text: str) -> str:
     """Convert a note to HTML. Text between backticks is code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
@@ -281,15 +288,17 @@ def pages() -> Iterator[tuple[str, str]]:
     """Yield the file name and the HTML of each page of the guide, index.html first."""
     links = "".join(
         f"<h2>{title}</h2><ul>"
-        + "".join(f'<li><a href="{name}.html">{name}</a>: {escape(summary(name))}</li>' for name in listed)
+        + "".join(
+            f'<li><a href="{name}.html">{name}</a>: {escape(summary(name))}</li>' for name in page_names
+        )
         + "</ul>"
-        for title, listed in kinds()
+        for title, page_names in kinds()
     )
-    yield "index.html", _page("Kafka's protocol", links)
-    for _, listed in kinds():
-        for name in listed:
+    yield "index.html", _page_html("Kafka's protocol", links)
+    for _, page_names in kinds():
+        for name in page_names:
             body = "".join((f"<h2>{title}</h2>" if title else "") + html for title, html in fragments(name))
-            yield f"{name}.html", _page(name, f'<p><a href="index.html">all messages</a></p>{body}')
+            yield f"{name}.html", _page_html(name, f'<p><a href="index.html">all messages</a></p>{body}')
 
 
 def summary(name: str) -> str:
@@ -300,7 +309,7 @@ def summary(name: str) -> str:
     return f"{(purpose if colon else text).rstrip('.')} (versions {message.__versions__})"
 
 
-def _page(title: str, body: str) -> str:
+def _page_html(title: str, body: str) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'

@@ -47,7 +47,7 @@ class TextForm(NamedTuple):
 
 # Patterns of texts that do not show the original bytes, with the error message. In these texts the tool has
 # omitted, replaced or swapped bytes.
-_REJECTED = (
+_LOSSY_TEXTS = (
     (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
     (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),
     (
@@ -60,7 +60,7 @@ _REJECTED = (
 )
 # (pattern of a text that has several meanings, error message). If the caller names the form of the text,
 # these patterns are not used.
-_AMBIGUOUS = (
+_AMBIGUOUS_TEXTS = (
     (
         r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",
         "the zeros may be an offset or bytes; remove them, or use --form hex",
@@ -90,16 +90,16 @@ _BRACKETS = re.compile(r"(<<|[\[{(<])([^\[\](){}<>]*)[\]})>]")
 _CAST = re.compile(
     r"\(\s*(?:s?byte|char|u?int8(?:_t)?)\s*\)|\.toU?Byte\(\)|\[Uint8Contents\]:|\bBuffer ", re.IGNORECASE
 )
-_SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
+_TYPE_SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
 _QUOTED_HEX = re.compile(r"""[\w.\s=:({\[]*["']([0-9A-Fa-f\s]+)["'](?:,\s*["']hex["'])?[\s);\]}]*""")
-_BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
-# A text of at least `_TYPED` characters counts as mistyped hex if at most one in `_RARE` characters is not a
-# hex digit. Two in a million base64 texts of that length match.
-_TYPED = 12
-_RARE = 8
+_HEX_SEPARATOR = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
+# A text of at least `_MIN_MISTYPED_HEX` characters counts as mistyped hex if at most one in
+# `_DIGITS_PER_ERROR` characters is not a hex digit. Two in a million base64 texts of that length match.
+_MIN_MISTYPED_HEX = 12
+_DIGITS_PER_ERROR = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
 # The text that may surround literals: a declaration, a call or a command, and a pipe to another command.
-_AROUND = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
+_LITERAL_CONTEXT = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{2})|[xu]\{(?P<braces>[0-9A-Fa-f]{1,4})\}|"
     r"u(?P<unicode>[0-9A-Fa-f]{4})|(?P<simple>.))|(?P<character>.)",
@@ -128,17 +128,17 @@ def parse(text: str, form: str | None = None) -> ParsedText | None:
         raise ConfigError("form", form, f"one of {', '.join(FORMS)}")
     if not is_text(text):
         return None
-    rejected = _REJECTED if form else (*_REJECTED, *_AMBIGUOUS)
+    rejected = _LOSSY_TEXTS if form else (*_LOSSY_TEXTS, *_AMBIGUOUS_TEXTS)
     without_comments = _COMMENT.sub(" ", text)
     for pattern, reason in rejected:
         if re.search(pattern, without_comments, re.MULTILINE) and not dump_rows.read(text):
-            raise _rejected(text, reason)
+            raise _text_error(text, reason)
     for name in FORMS if form is None else (form,):
         data = FORMS[name].read(text, form is not None)
         if data is not None:
             return ParsedText(_tcp_payload(data) or data, name)
     if form is not None:
-        raise _rejected(text, f"--form {form} reads {FORMS[form].description}")
+        raise _text_error(text, f"--form {form} reads {FORMS[form].description}")
     return None
 
 
@@ -147,18 +147,20 @@ def is_text(text: str) -> bool:
     return re.search(r"[^\t\n\v\f\r -~\x80-\U0010ffff]", text) is None
 
 
-def _dump(text: str, is_named: bool) -> bytes | None:
+def _read_dump(text: str, is_named: bool) -> bytes | None:
+    """Read the rows of a dump. The dumps of TCP packets without data are ignored."""
     dumps = dump_rows.read(text)
-    # tcpdump prints a dump for each packet. Packets without data, which only acknowledge other packets, are
-    # ignored.
+    # tcpdump prints a dump for each packet. A packet without data only acknowledges other packets.
     if len(dumps) > 1:
         dumps = [data for data in dumps if _tcp_payload(data) != b""]
     if len(dumps) > 1:
-        raise _rejected(text, f"the text has {len(dumps)} dumps; paste one, or decode a capture with --pcap")
+        raise _text_error(
+            text, f"the text has {len(dumps)} dumps; paste one, or decode a capture with --pcap"
+        )
     return dumps[0] if dumps else None
 
 
-def _string(text: str, is_named: bool) -> bytes | None:
+def _read_string(text: str, is_named: bool) -> bytes | None:
     """Read string literals with escapes, as in C, Python or Rust. Adjacent literals are joined."""
     text = text.strip()
     if re.fullmatch(r"['\"]?\\x(?:[0-9A-Fa-f]{2}){2,}['\"]?", text):
@@ -170,19 +172,23 @@ def _string(text: str, is_named: bool) -> bytes | None:
         if not text.startswith("\\"):
             return None
         return _unescape(re.sub(r"\s+(?=\\)", "", text), text)
-    if not _AROUND.fullmatch(_LITERAL.sub("\0", text)):
-        raise _rejected(
+    if not _LITERAL_CONTEXT.fullmatch(_LITERAL.sub("\0", text)):
+        raise _text_error(
             text, "there is text between the quoted strings or around them; paste only the strings"
         )
     return _unescape("".join(literal[2][1:-1] for literal in literals), text)
 
 
 def _unescape(body: str, text: str) -> bytes:
+    """Return the bytes of the escapes and ASCII characters in `body`.
+
+    `text` is the whole pasted text, for error messages.
+    """
     # \0 before a digit has two meanings: Rust prints it for a zero byte, but in C and gdb it begins an octal
     # escape of up to three digits. The text is rejected unless its other escapes show which meaning applies.
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
-        raise _rejected(
+        raise _text_error(
             text, r"\0 before a digit is a zero byte or an octal escape; write the zero byte as \x00"
         )
     data = bytearray()
@@ -191,7 +197,7 @@ def _unescape(body: str, text: str) -> bytes:
         if code:
             value = int(code, 16)
             if value > (0xFF if match["hex"] else 0x7F):
-                raise _rejected(
+                raise _text_error(
                     text, f"{match[0]} is a character, whose bytes depend on an encoding; print hex"
                 )
             data.append(value)
@@ -199,70 +205,79 @@ def _unescape(body: str, text: str) -> bytes:
             if not is_octal:
                 data += b"\0" + match["octal"][1:].encode()
             elif int(match["octal"], 8) > 0xFF:
-                raise _rejected(text, f"{match[0]} is more than a byte; the largest is \\377")
+                raise _text_error(text, f"{match[0]} is more than a byte; the largest is \\377")
             else:
                 data.append(int(match["octal"], 8))
         elif match["simple"] and match["simple"] != "\n":
             if match["simple"] not in _SIMPLE_ESCAPES:
-                raise _rejected(text, f"{match[0]} is not a known escape")
+                raise _text_error(text, f"{match[0]} is not a known escape")
             data.append(_SIMPLE_ESCAPES[match["simple"]])
         elif match["character"]:
             if not " " <= match["character"] <= "~":
-                raise _rejected(text, f"the bytes of {match[0]!r} depend on an encoding; print hex")
+                raise _text_error(text, f"the bytes of {match[0]!r} depend on an encoding; print hex")
             data += match["character"].encode()
     return bytes(data)
 
 
-def _decimal(text: str, is_named: bool) -> bytes | None:
+def _read_decimal(text: str, is_named: bool) -> bytes | None:
     """Read decimal numbers; a number that begins with 0x is hex.
 
     Numbers that all have two digits are read as hex, not as decimal, unless they are in brackets.
     """
-    elements, bracket = _elements(text)
-    numbers = [element for element in elements if not re.fullmatch("0x[0-9A-Fa-f]{1,2}", element)]
-    if not numbers or not all(re.fullmatch("-?(?:0|[1-9][0-9]{0,2})", number) for number in numbers):
+    elements, bracket = _find_array(text)
+    plain_numbers = [element for element in elements if not re.fullmatch("0x[0-9A-Fa-f]{1,2}", element)]
+    if not plain_numbers or not all(
+        re.fullmatch("-?(?:0|[1-9][0-9]{0,2})", number) for number in plain_numbers
+    ):
         return None
-    is_hex = bracket == "<" or (not bracket and all(len(element) == 2 for element in elements))
-    if not is_named and (is_hex or (not bracket and len(elements) == 1)):
+    # Erlang prints decimal numbers in <<>>. A single < encloses hex digits.
+    looks_like_hex = bracket == "<" or (not bracket and all(len(element) == 2 for element in elements))
+    is_single_number = not bracket and len(elements) == 1
+    if not is_named and (looks_like_hex or is_single_number):
         return None
     data = bytearray()
     for element in elements:
         value = int(element, 16 if element.startswith("0x") else 10)
         if not -128 <= value <= 255:
-            raise _rejected(text, f"{element} is not a byte; decimal bytes are 0 to 255, or -128 to 127")
+            raise _text_error(text, f"{element} is not a byte; decimal bytes are 0 to 255, or -128 to 127")
         data.append(value % 256)
     return bytes(data)
 
 
-def _elements(text: str) -> tuple[list[str], str]:
-    """Return the numbers of an array, and its opening bracket. Comments in the array are left out."""
+def _find_array(text: str) -> tuple[list[str], str]:
+    """Return the numbers of the longest array in a text, and its opening bracket, without comments.
+
+    The bracket is "" for numbers without brackets. The list is empty if the text contains other words than
+    numbers. Raises ConfigError for several arrays. Brackets around the array's size do not count as an array.
+    """
     if "\n" not in text.strip() and re.search(r"[ ,](//|#).*\d", text):
-        raise _rejected(
+        raise _text_error(
             text, "the text is a single line, so the end of its comment is unknown; remove the comment"
         )
-    code = _SUFFIX.sub("", _CAST.sub(" ", _COMMENT.sub(" ", text)))
-    arrays = [(_split(brackets[2]), brackets[1]) for brackets in _BRACKETS.finditer(code)]
+    code = _TYPE_SUFFIX.sub("", _CAST.sub(" ", _COMMENT.sub(" ", text)))
+    arrays = [(_split_elements(match[2]), match[1]) for match in _BRACKETS.finditer(code)]
     arrays = [array for array in arrays if _are_numbers(array[0])]
     if not arrays:
-        elements = _split(re.sub(r"^\s*-\s+", "", code, flags=re.MULTILINE))
+        elements = _split_elements(re.sub(r"^\s*-\s+", "", code, flags=re.MULTILINE))
         return (elements, "") if _are_numbers(elements) else ([], "")
     if re.search(r"(?:\b[0-9A-Fa-f]{2}\s+){4}", _BRACKETS.sub(" ; ", code)):
-        raise _rejected(text, "there are numbers inside and outside of brackets; paste only the bytes")
-    longest = max(arrays, key=_length)
+        raise _text_error(text, "there are numbers inside and outside of brackets; paste only the bytes")
+    longest = max(arrays, key=_array_length)
     for array in arrays:
-        if array is not longest and array[0] != [str(_length(longest))]:  # Not the declared size.
-            raise _rejected(
+        if array is not longest and array[0] != [str(_array_length(longest))]:  # Not the declared size.
+            raise _text_error(
                 text,
-                f"the text contains arrays of {_length(longest)} and {_length(array)} numbers; paste one",
+                f"the text contains arrays of {_array_length(longest)} and {_array_length(array)} numbers;"
+                " paste one",
             )
     return longest
 
 
-def _length(array: tuple[list[str], str]) -> int:
+def _array_length(array: tuple[list[str], str]) -> int:
     return len(array[0])
 
 
-def _split(text: str) -> list[str]:
+def _split_elements(text: str) -> list[str]:
     return re.sub("[,;'\"]", " ", text).split()
 
 
@@ -272,12 +287,13 @@ def _are_numbers(elements: list[str]) -> bool:
     )
 
 
-def _hex(text: str, is_named: bool) -> bytes | None:
+def _read_hex(text: str, is_named: bool) -> bytes | None:
+    """Read hex digits. Raises ConfigError for a text that looks like mistyped hex."""
     text = text.strip()
     if re.fullmatch("[0-9A-Fa-f]{2}([._|][0-9A-Fa-f]{2})+", text):
         text = re.sub("[._|]", " ", text)
     quoted = _QUOTED_HEX.fullmatch(text)
-    elements, bracket = _elements(text)
+    elements, bracket = _find_array(text)
     if quoted is not None:
         groups = quoted[1].split()
     elif bracket or "\n" in text or elements:
@@ -287,40 +303,41 @@ def _hex(text: str, is_named: bool) -> bytes | None:
     has_prefix = bool(elements) and all(element[:2] in ("0x", "0X") for element in elements)
     if has_prefix and all(len(group) <= 2 for group in groups):
         return bytes(int(group, 16) for group in groups)
-    groups = groups or _BETWEEN.sub(" ", text).split()
+    groups = groups or _HEX_SEPARATOR.sub(" ", text).split()
     digits = "".join(groups)
-    wrong = re.findall("[^0-9A-Fa-f]", digits)
-    if not wrong:
-        return _of_groups(groups, text, is_named)
+    invalid = re.findall("[^0-9A-Fa-f]", digits)
+    if not invalid:
+        return _read_hex_groups(groups, text, is_named)
     # At least seven of eight characters are lower-case hex digits. Almost no base64 text of this length has
     # that many, so the text counts as mistyped hex.
-    if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
-        raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
+    errors = len(re.findall("[^0-9a-f]", digits))
+    is_mistyped = len(digits) >= _MIN_MISTYPED_HEX and errors * _DIGITS_PER_ERROR <= len(digits)
+    if is_named or is_mistyped:
+        raise _text_error(text, f"{invalid[0]!r} is not a hex digit")
     return None
 
 
-def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
+def _read_hex_groups(groups: list[str], text: str, is_named: bool) -> bytes:
+    """Return the bytes of groups of hex digits. Raises ConfigError if a digit may be missing."""
     digits = "".join(groups)
     if all(len(group) % 2 == 0 for group in groups):
         return bytes.fromhex(digits)
     if len(groups) > 1 and all(len(group) == 1 or re.fullmatch("[1-9a-fA-F].", group) for group in groups):
         # Rust's {:x?} omits zeros.
         if digits.isdecimal() and not is_named:
-            raise _rejected(text, "the numbers may be decimal or hex; use --form decimal, or --form hex")
+            raise _text_error(text, "the numbers may be decimal or hex; use --form decimal, or --form hex")
         return bytes(int(group, 16) for group in groups)
-    if (
-        len(digits) % 2 == 0
-        and groups == text.split("\n")
-        and len({len(group) for group in groups[:-1]}) == 1
-    ):
-        return bytes.fromhex(digits)  # The lines wrap one long string of hex digits.
+    # The lines may wrap one long string of hex digits.
+    are_lines = groups == text.split("\n")
+    if len(digits) % 2 == 0 and are_lines and len({len(group) for group in groups[:-1]}) == 1:
+        return bytes.fromhex(digits)
     odd = next(group for group in groups if len(group) % 2)
-    raise _rejected(
+    raise _text_error(
         text, f"an odd number of hex digits ({len(odd)}: {odd[:20]!r}); a digit is missing or extra"
     )
 
 
-def _base64(text: str, is_named: bool) -> bytes | None:
+def _read_base64(text: str, is_named: bool) -> bytes | None:
     lines = text.split()
     # The lines of a base64 text have the same length, at least 16 characters. The last line may be shorter.
     if any(len(line) != len(lines[0]) or len(line) < 16 for line in lines[:-1]):
@@ -337,12 +354,12 @@ def _base64(text: str, is_named: bool) -> bytes | None:
 # The supported forms, in the order in which they are tried.
 FORMS = {
     "dump": TextForm(
-        "rows with offsets, as of xxd, hexdump -C, od -tx1, tcpdump -X, gdb x/16xb or Wireshark", _dump
+        "rows with offsets, as of xxd, hexdump -C, od -tx1, tcpdump -X, gdb x/16xb or Wireshark", _read_dump
     ),
-    "string": TextForm("strings with escapes, as of Python, C, Rust, Go, Ruby or a shell", _string),
-    "decimal": TextForm("decimal numbers, as printed by Java, Go, JSON, Python or Erlang", _decimal),
-    "hex": TextForm("hex digits, with or without separators, 0x, brackets and comments", _hex),
-    "base64": TextForm("base64", _base64),
+    "string": TextForm("strings with escapes, as of Python, C, Rust, Go, Ruby or a shell", _read_string),
+    "decimal": TextForm("decimal numbers, as printed by Java, Go, JSON, Python or Erlang", _read_decimal),
+    "hex": TextForm("hex digits, with or without separators, 0x, brackets and comments", _read_hex),
+    "base64": TextForm("base64", _read_base64),
 }
 
 
@@ -355,16 +372,18 @@ def _tcp_payload(data: bytes) -> bytes | None:
     if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
         data = data[14:]
     if len(data) >= 40 and data[0] >> 4 == 4 and data[9] == 6:
-        length, start = int.from_bytes(data[2:4], "big"), (data[0] & 15) * 4
+        packet_size, tcp_start = int.from_bytes(data[2:4], "big"), (data[0] & 15) * 4
     elif len(data) >= 60 and data[0] >> 4 == 6 and data[6] == 6:
-        length, start = int.from_bytes(data[4:6], "big") + 40, 40
+        packet_size, tcp_start = int.from_bytes(data[4:6], "big") + 40, 40
     else:
         return None
-    if not start + 20 <= length <= len(data):
+    if not tcp_start + 20 <= packet_size <= len(data):
         return None
-    return data[start + (data[start + 12] >> 4) * 4 : length]
+    tcp_header_size = (data[tcp_start + 12] >> 4) * 4
+    return data[tcp_start + tcp_header_size : packet_size]
 
 
-def _rejected(text: str, reason: str) -> ConfigError:
+def _text_error(text: str, reason: str) -> ConfigError:
+    """Return an error with the reason why `text` is rejected, and the start of `text`."""
     text = text.strip()
     return ConfigError("data", text if len(text) <= 60 else text[:57] + "...", reason)

@@ -52,46 +52,49 @@ def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> Inter
     """
     types = index.RECORDS_OF[topic]
     if topic in index.TOPICS_WITHOUT_KEYS:
-        return InternalRecord(None, None if value is None else _framed(topic, value))
+        return InternalRecord(None, None if value is None else _decode_framed_value(topic, value))
     if key is None:
         raise DecodeError(topic, -1, "key", 0, "the key is null")
-    record_type = _int16(topic, "key", key)
+    record_type = _read_int16(topic, "key", key)
     if record_type not in types:
         raise DecodeError(topic, record_type, "key", 0, f"record type {record_type} is unknown")
     key_class, value_class = index.record_classes(record_type, topic)
     decoded_key = InternalMessage(key_class.decode(key[2:], 0), 0)
     if value is None:
         return InternalRecord(decoded_key, None)
-    return InternalRecord(decoded_key, _versioned(value_class, _int16(topic, "value", value), value[2:]))
+    value_version = _read_int16(topic, "value", value)
+    return InternalRecord(decoded_key, _decode_version(value_class, value_version, value[2:]))
 
 
-def _int16(topic: str, field: str, data: bytes) -> int:
+def _read_int16(topic: str, field: str, data: bytes) -> int:
+    """Return the int16 at the start of the key or value. `field` names it in the error message."""
     if len(data) < 2:
         raise DecodeError(topic, -1, field, 0, f"expected at least 2 bytes, but there are {len(data)}")
     return int.from_bytes(data[:2], "big", signed=True)
 
 
-def _versioned(message: type[Message], version: int, data: bytes) -> InternalMessage:
+def _decode_version(message: type[Message], version: int, data: bytes) -> InternalMessage:
+    """Decode a message. Raises DecodeError for an unknown version."""
     if version not in message.__versions__:
         known = f"its versions are {message.__versions__}"
         raise DecodeError(message.__name__, version, "version", 0, f"version {version} is unknown; {known}")
     return InternalMessage(message.decode(data, version), version)
 
 
-def _framed(topic: str, data: bytes) -> InternalMessage:
+def _decode_framed_value(topic: str, data: bytes) -> InternalMessage:
     """Decode a record value of a topic whose records have no keys."""
-    frame_version, at = _unsigned_varint(topic, data, 0)
+    frame_version, position = _read_unsigned_varint(topic, data, 0)
     if frame_version != _FRAME_VERSION:
         detail = f"frame version {frame_version} is unknown; the only one is {_FRAME_VERSION}"
         raise DecodeError(topic, frame_version, "value", 0, detail)
-    record_type, at = _unsigned_varint(topic, data, at)
-    version, at = _unsigned_varint(topic, data, at)
+    record_type, position = _read_unsigned_varint(topic, data, position)
+    version, position = _read_unsigned_varint(topic, data, position)
     if record_type not in index.RECORDS_OF[topic]:
         raise DecodeError(topic, version, "value", 1, f"record type {record_type} is unknown")
-    return _versioned(index.record_value_class(record_type, topic), version, data[at:])
+    return _decode_version(index.record_value_class(record_type, topic), version, data[position:])
 
 
-def _unsigned_varint(topic: str, data: bytes, at: int) -> tuple[int, int]:
+def _read_unsigned_varint(topic: str, data: bytes, at: int) -> tuple[int, int]:
     """Return the unsigned varint at `at`, and the position after it."""
     result = 0
     for shift in range(0, 35, 7):

@@ -48,8 +48,8 @@ def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) 
         try:
             yield answer(parse_question(line))
         except (KprotoError, RecursionError) as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            yield {"error": why}
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            yield {"error": reason}
 
 
 def parse_question(line: str | bytes) -> Question:
@@ -59,9 +59,9 @@ def parse_question(line: str | bytes) -> Question:
     except UnicodeDecodeError as error:
         raise BadQuestion(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        why = f"{error.msg} at character {error.pos}" if line.strip() else "an empty line"
-        raise BadQuestion(f"not JSON: {why}") from None
-    except BadQuestion:
+        reason = f"{error.msg} at character {error.pos}" if line.strip() else "an empty line"
+        raise BadQuestion(f"not JSON: {reason}") from None
+    except BadQuestion:  # A BadQuestion is a ValueError, too.
         raise
     except ValueError:
         raise BadQuestion("the number has more digits than any Kafka type allows") from None
@@ -70,22 +70,23 @@ def parse_question(line: str | bytes) -> Question:
     return cast("Question", parsed)
 
 
-def _no_number(name: str) -> object:
+def _reject_constant(name: str) -> object:
+    """Raise BadQuestion for NaN, Infinity and -Infinity, which Python's parser accepts by default."""
     raise BadQuestion(f'not JSON: {name}; write a float64 as "{name}"')
 
 
-_parse = json.JSONDecoder(parse_constant=_no_number).decode
+_parse = json.JSONDecoder(parse_constant=_reject_constant).decode
 
 
 def decode(question: Question) -> Answer:
     """Decode the bytes of a message to its JSON form."""
-    cls, version = _message(question)
+    cls, version = _message_and_version(question)
     return {"json": to_json(cls.decode(get_hex(question), version), version)}
 
 
 def encode(question: Question) -> Answer:
     """Encode the JSON form of a message to bytes."""
-    cls, version = _message(question)
+    cls, version = _message_and_version(question)
     return {"hex": from_json(cls, get_typed(question, "json", dict), version).encode(version).hex()}
 
 
@@ -101,7 +102,7 @@ def decode_records(question: Question) -> Answer:
 
     Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
     """
-    found_batches: list[Answer] = []
+    batch_entries: list[Answer] = []
     rows: list[Answer] = []
     data = get_hex(question)
     topic = get_typed(question, "topic", str) if "topic" in question else None
@@ -112,7 +113,7 @@ def decode_records(question: Question) -> Answer:
             batch_rows: list[Answer] = []
             for records in record_lists(batch, 1000):
                 for record in records:
-                    row = _row(record, batch.timestamp_type)
+                    row = _record_to_row(record, batch.timestamp_type)
                     if topic is not None and not batch.is_control:
                         row |= _internal_messages(topic, record)
                     batch_rows.append(row)
@@ -120,7 +121,7 @@ def decode_records(question: Question) -> Answer:
                     raise BadQuestion(
                         f"more than {MOST_ROWS} records; split the record set at a batch boundary"
                     )
-            found_batches.append(
+            batch_entries.append(
                 {
                     "baseOffset": batch.base_offset,
                     "lastOffset": batch.last_offset,
@@ -140,12 +141,12 @@ def decode_records(question: Question) -> Answer:
             )
             rows += batch_rows
     except RecordError as error:
-        return {"valid": False, "batches": found_batches, "rows": rows, "error": str(error)}
-    return {"valid": True, "batches": found_batches, "rows": rows}
+        return {"valid": False, "batches": batch_entries, "rows": rows, "error": str(error)}
+    return {"valid": True, "batches": batch_entries, "rows": rows}
 
 
 def _internal_messages(topic: str, record: Record) -> Answer:
-    """Return the messages in the key and the value of a record of an internal topic."""
+    """Return the additional entries of a row: the messages in the key and the value, or `messageError`."""
     try:
         decoded = decode_internal(topic, record.key, record.value)
     except DecodeError as error:
@@ -155,17 +156,17 @@ def _internal_messages(topic: str, record: Record) -> Answer:
 
 def encode_records(question: Question) -> Answer:
     """Encode batches of magic 2. Each contains as many of the next rows as its `count` says."""
-    rows = [_record(row, index) for index, row in enumerate(get_typed(question, "rows", list))]
+    rows = [_row_to_record(row, index) for index, row in enumerate(get_typed(question, "rows", list))]
     encoded: list[bytes] = []
     used = 0
     for index, batch in enumerate(get_typed(question, "batches", list)):
         if not isinstance(batch, Mapping):
             raise BadQuestion(f"batches[{index}] is not an object")
         fields = cast("Question", batch)
-        count = _number(fields, "count", 32, f"batches[{index}].")
+        count = _integer(fields, "count", 32, f"batches[{index}].")
         if count < 0 or used + count > len(rows):
             raise BadQuestion(f"batches[{index}].count is {count}, but {len(rows) - used} rows are left")
-        encoded.append(_batch(fields, rows[used : used + count], index))
+        encoded.append(_encode_batch_entry(fields, rows[used : used + count], index))
         used += count
     if used != len(rows):
         raise BadQuestion(f"the batches' counts add up to {used}, but there are {len(rows)} rows")
@@ -175,7 +176,8 @@ def encode_records(question: Question) -> Answer:
 # ---- Parts of a line.
 
 
-def _message(question: Question) -> tuple[type[Message], int]:
+def _message_and_version(question: Question) -> tuple[type[Message], int]:
+    """Return the class of the message that the question names, and the version."""
     name, kind = get_typed(question, "name", str), get_typed(question, "kind", str)
     try:
         cls, known_kind, known_key = message_class(name), kind_of(name), key_of(name)
@@ -189,7 +191,7 @@ def _message(question: Question) -> tuple[type[Message], int]:
     return cls, get_typed(question, "version", int)
 
 
-_WORDS = {
+_TYPE_DESCRIPTIONS = {
     str: "text",
     int: "a whole number",
     dict: "an object",
@@ -207,11 +209,12 @@ def get_typed(question: Question, key: str, kind: type, where: str = "") -> Any:
         raise BadQuestion(f"the key {where + key!r} is missing")
     value = question[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise BadQuestion(f"{where}{key} is {short_json(value)}, not {_WORDS[kind]}")
+        raise BadQuestion(f"{where}{key} is {short_json(value)}, not {_TYPE_DESCRIPTIONS[kind]}")
     return value
 
 
-def _number(question: Question, key: str, bits: int, where: str) -> int:
+def _integer(question: Question, key: str, bits: int, where: str) -> int:
+    """Return an integer as `get_typed` does. Raises BadQuestion if it does not fit into `bits` bits."""
     value: int = get_typed(question, key, int, where)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise BadQuestion(f"{where}{key} is {short_json(value)}, which does not fit into int{bits}")
@@ -230,46 +233,49 @@ def get_hex(question: Question, key: str = "hex", where: str = "") -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        wrong = re.search(r"[^0-9A-Fa-f\s]", text)
-        why = (
-            f"{wrong[0]!r} at {wrong.start()} is no digit" if wrong else f"{len(text)} digits, so half a byte"
-        )
-        raise BadQuestion(f"{where}{key}: {why}") from None
+        if invalid := re.search(r"[^0-9A-Fa-f\s]", text):
+            reason = f"{invalid[0]!r} at {invalid.start()} is no digit"
+        else:
+            reason = f"{len(text)} digits, so half a byte"
+        raise BadQuestion(f"{where}{key}: {reason}") from None
 
 
-def _row(record: Record, timestamp_type: str) -> Answer:
+def _record_to_row(record: Record, timestamp_type: str) -> Answer:
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestampType": timestamp_type,
-        "key": _base64(record.key),
-        "value": _base64(record.value),
-        "headers": [[name, _base64(value)] for name, value in record.headers],
+        "key": _encode_base64(record.key),
+        "value": _encode_base64(record.value),
+        "headers": [[name, _encode_base64(value)] for name, value in record.headers],
     }
 
 
-def _record(row: object, index: int) -> Record:
+def _row_to_record(row: object, index: int) -> Record:
     if not isinstance(row, Mapping):
         raise BadQuestion(f"rows[{index}] is not an object")
     where = f"rows[{index}]."
-    fields = known_keys(cast("Question", row), _ROW, where)
+    fields = known_keys(cast("Question", row), _ROW_KEYS, where)
     headers: list[tuple[str, bytes | None]] = []
     for pair in get_typed(fields, "headers", list, where):
         match pair:
             case [str(name), value]:
-                headers.append((_utf8(name, where), _bytes(cast("object", value), f"{where}headers")))
+                headers.append(
+                    (_check_utf8(name, where), _decode_base64(cast("object", value), f"{where}headers"))
+                )
             case _:
                 raise BadQuestion(f"{where}headers is not a list of [text, base64 or null]")
     return Record(
-        offset=_number(fields, "offset", 64, where),
-        timestamp=_number(fields, "timestamp", 64, where),
-        key=_bytes(fields.get("key"), f"{where}key"),
-        value=_bytes(fields.get("value"), f"{where}value"),
+        offset=_integer(fields, "offset", 64, where),
+        timestamp=_integer(fields, "timestamp", 64, where),
+        key=_decode_base64(fields.get("key"), f"{where}key"),
+        value=_decode_base64(fields.get("value"), f"{where}value"),
         headers=tuple(headers),
     )
 
 
-_NUMBERS = {
+# The integers of a batch: JSON key -> (argument of `encode_batch`, size in bits).
+_BATCH_INTEGERS = {
     "baseOffset": ("base_offset", 64),
     "lastOffset": ("last_offset", 64),
     "maxTimestamp": ("max_timestamp", 64),
@@ -278,7 +284,7 @@ _NUMBERS = {
     "baseSequence": ("base_sequence", 32),
     "partitionLeaderEpoch": ("partition_leader_epoch", 32),
 }
-_DEFAULTS = {
+_BATCH_DEFAULTS = {
     "magic": 2,
     "compression": "none",
     "timestampType": "CreateTime",
@@ -290,26 +296,27 @@ _DEFAULTS = {
     "partitionLeaderEpoch": -1,
     "deleteHorizonMs": None,
 }
-_BATCH = {*_NUMBERS, *_DEFAULTS, "count"}
-_ROW = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
+_BATCH_KEYS = {*_BATCH_INTEGERS, *_BATCH_DEFAULTS, "count"}
+_ROW_KEYS = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
 
 
-def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
+def _encode_batch_entry(fields: Question, records: Sequence[Record], index: int) -> bytes:
+    """Encode an entry of `batches` with its records. `index` is the entry's index in `batches`."""
     where = f"batches[{index}]."
-    fields = {**_DEFAULTS, **known_keys(fields, _BATCH, where)}
+    fields = {**_BATCH_DEFAULTS, **known_keys(fields, _BATCH_KEYS, where)}
     if (magic := get_typed(fields, "magic", int, where)) != 2:
         raise BadQuestion(f"{where}magic is {magic}, but only magic 2 can be encoded")
-    numbers = {name: _number(fields, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
-    no_horizon = fields["deleteHorizonMs"] is None
+    integers = {name: _integer(fields, key, bits, where) for key, (name, bits) in _BATCH_INTEGERS.items()}
+    has_no_horizon = fields["deleteHorizonMs"] is None
     try:
         return encode_batch(
             records,
-            **numbers,
+            **integers,
             compression=get_typed(fields, "compression", str, where),
             timestamp_type=get_typed(fields, "timestampType", str, where),
             is_transactional=get_typed(fields, "isTransactional", bool, where),
             is_control=get_typed(fields, "isControl", bool, where),
-            delete_horizon_ms=None if no_horizon else _number(fields, "deleteHorizonMs", 64, where),
+            delete_horizon_ms=None if has_no_horizon else _integer(fields, "deleteHorizonMs", 64, where),
         )
     except (EncodeError, ConfigError) as error:
         raise BadQuestion(f"batches[{index}]: {error}") from None
@@ -323,7 +330,8 @@ def known_keys(fields: Question, keys: Collection[str], where: str) -> Question:
     return fields
 
 
-def _utf8(name: str, where: str) -> str:
+def _check_utf8(name: str, where: str) -> str:
+    """Return the header name unchanged. Raises BadQuestion if it cannot be encoded as UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -331,11 +339,12 @@ def _utf8(name: str, where: str) -> str:
     return name
 
 
-def _base64(data: bytes | None) -> str | None:
+def _encode_base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-def _bytes(text: object, where: str) -> bytes | None:
+def _decode_base64(text: object, where: str) -> bytes | None:
+    """Return the bytes of a base64 text, or None for null. Raises BadQuestion for other values."""
     if text is None:
         return None
     try:

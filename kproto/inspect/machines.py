@@ -32,12 +32,11 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .state { fill: var(--paper); stroke: currentColor } .edge { fill: none; stroke: var(--ask) }
 .number { fill: var(--ask) }
 """
-_CURRENT = ".current { fill: var(--note); stroke-width: 3 }\n"
-_BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
-_BOX_WIDTH, _LETTER = (
-    190,
-    8.5,
-)  # In pixels: the minimum width of a box, and the mean width of a character.
+_CURRENT_STATE_STYLE = ".current { fill: var(--note); stroke-width: 3 }\n"
+# In pixels: the height of a box, the gap below it, the width of a lane of arcs, and the height of a line.
+_BOX_HEIGHT, _BOX_GAP, _LANE_WIDTH, _LINE_HEIGHT = 30, 44, 32, 17
+# In pixels: the minimum width of a box, and the mean width of a character.
+_MIN_BOX_WIDTH, _CHARACTER_WIDTH = 190, 8.5
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:
@@ -91,31 +90,31 @@ def picture(name: str, drawing: Drawing, current: str | None = None) -> str:
     ]
     ends = [(positions[edge.before], positions[edge.after]) for edge in drawing.edges]
     lanes = _assign_lanes(ends)
-    margin = 60 + _ARC * max(lanes, default=0)
-    below = 30 + len(positions) * (_BOX_HEIGHT + _GAP)
-    box_width = max(_BOX_WIDTH, 20 + _LETTER * max(map(len, drawing.columns)))
-    width, height = max(2 * margin + box_width, 860), below + len(legend) * _LINE + 20
+    margin = 60 + _LANE_WIDTH * max(lanes, default=0)
+    legend_y = 30 + len(positions) * (_BOX_HEIGHT + _BOX_GAP)
+    box_width = max(_MIN_BOX_WIDTH, 20 + _CHARACTER_WIDTH * max(map(len, drawing.columns)))
+    width, height = max(2 * margin + box_width, 860), legend_y + len(legend) * _LINE_HEIGHT + 20
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}")
     SubElement(svg, "title").text = f"The states of {name}"
-    SubElement(svg, "style").text = COLOURS + _STYLE + (_CURRENT if current else "")
+    SubElement(svg, "style").text = COLOURS + _STYLE + (_CURRENT_STATE_STYLE if current else "")
     SubElement(svg, "rect", {"class": "paper", "width": "100%", "height": "100%"})
     box_x = (width - box_width) / 2
     for number, ((before, after), lane) in enumerate(zip(ends, lanes, strict=True), 1):
         _draw_edge(svg, number, before, after, lane, (box_x, box_x + box_width))
     for state, index in positions.items():
-        top = _top(index)
+        top = _box_top(index)
         box = {"x": box_x, "y": top, "width": box_width, "height": _BOX_HEIGHT, "rx": 6}
         style = "state current" if state == current else "state"
         SubElement(svg, "rect", {"class": style, **{key: f"{value:g}" for key, value in box.items()}})
         label = {"x": f"{box_x + box_width / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
         SubElement(svg, "text", label).text = state
     for index, line in enumerate(legend):
-        SubElement(svg, "text", {"x": "20", "y": f"{below + index * _LINE:g}"}).text = line
+        SubElement(svg, "text", {"x": "20", "y": f"{legend_y + index * _LINE_HEIGHT:g}"}).text = line
     return tostring(svg, encoding="unicode") + "\n"
 
 
-def _top(index: int) -> float:
-    return 20 + index * (_BOX_HEIGHT + _GAP)
+def _box_top(index: int) -> float:
+    return 20 + index * (_BOX_HEIGHT + _BOX_GAP)
 
 
 def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
@@ -129,10 +128,11 @@ def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
         before, after = ends[index]
         top, bottom = min(before, after), max(before, after)
         rows = range(top, max(bottom, top + 1))
+        is_downward = after >= before
         lane = 0
-        while any((after >= before, lane, row) in occupied for row in rows):
+        while any((is_downward, lane, row) in occupied for row in rows):
             lane += 1
-        occupied.update((after >= before, lane, row) for row in rows)
+        occupied.update((is_downward, lane, row) for row in rows)
         lanes[index] = lane
     return lanes
 
@@ -140,19 +140,26 @@ def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
 def _draw_edge(
     svg: Element, number: int, before: int, after: int, lane: int, sides: tuple[float, float]
 ) -> None:
-    """Draw a transition as an arc, downwards on the right side of the boxes or upwards on the left side."""
-    down = after >= before
-    side = sides[down]
-    reach = side + (1 if down else -1) * (30 + _ARC * lane)
-    start, end = _top(before) + _BOX_HEIGHT * 0.7, _top(after) + _BOX_HEIGHT * 0.3
+    """Draw a transition as an arc, downwards on the right side of the boxes or upwards on the left side.
+
+    `before` and `after` are the positions of the states. `sides` are the left and right x of the boxes.
+    """
+    is_downward = after >= before
+    side_x = sides[1] if is_downward else sides[0]
+    outward = 1 if is_downward else -1
+    control_x = side_x + outward * (30 + _LANE_WIDTH * lane)  # of the control points of the Bézier curve
+    start_y, end_y = _box_top(before) + _BOX_HEIGHT * 0.7, _box_top(after) + _BOX_HEIGHT * 0.3
     if before == after:
-        start, end = _top(before) + 4, _top(before) + _BOX_HEIGHT - 4
-    path = f"M {side:g} {start:g} C {reach:g} {start:g} {reach:g} {end:g} {side:g} {end:g}"
-    SubElement(svg, "path", {"class": "edge", "d": path})
-    tip = side + (7 if down else -7)
-    arrow = f"M {tip:g} {end - 4:g} L {side:g} {end:g} L {tip:g} {end + 4:g}"
+        start_y, end_y = _box_top(before) + 4, _box_top(before) + _BOX_HEIGHT - 4
+    arc = f"M {side_x:g} {start_y:g} C {control_x:g} {start_y:g} {control_x:g} {end_y:g} {side_x:g} {end_y:g}"
+    SubElement(svg, "path", {"class": "edge", "d": arc})
+    barb_x = side_x + outward * 7
+    arrow = f"M {barb_x:g} {end_y - 4:g} L {side_x:g} {end_y:g} L {barb_x:g} {end_y + 4:g}"
     SubElement(svg, "path", {"class": "edge", "d": arrow})
-    x = side + (reach - side) * 0.75
-    anchor = "start" if down else "end"
-    position = {"class": "number", "x": f"{x:g}", "y": f"{(start + end) / 2 + 4:g}", "text-anchor": anchor}
-    SubElement(svg, "text", position).text = str(number)
+    label = {
+        "class": "number",
+        "x": f"{side_x + (control_x - side_x) * 0.75:g}",
+        "y": f"{(start_y + end_y) / 2 + 4:g}",
+        "text-anchor": "start" if is_downward else "end",
+    }
+    SubElement(svg, "text", label).text = str(number)
