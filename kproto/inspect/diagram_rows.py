@@ -43,19 +43,20 @@ from .transaction_history import aborts
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
 MOST = 240  # The maximum number of exchanges that are drawn.
-_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
-_NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
+_DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
+# Exchanges that are only drawn if they fail.
+_DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn if the response differs from the responses drawn before.
-_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
+_DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
 # For these APIs, only a client's first exchange is drawn. For other APIs, its first exchange after each
 # JoinGroup is drawn, too.
-_ONCE = ("Metadata", "FindCoordinator")
+_DRAWN_ONCE = ("Metadata", "FindCoordinator")
 # A pause of at least this many ms between two rows is drawn as a row with its length and its undrawn
 # exchanges.
-_PAUSE = 250
+_PAUSE_MS = 250
 # Error codes that are not drawn as failures. The first JoinGroup of a new member gets MEMBER_ID_REQUIRED
 # (KIP-394).
-_FINE = {"MEMBER_ID_REQUIRED"}
+_NO_FAILURES = {"MEMBER_ID_REQUIRED"}
 _NEVER_ENDS = 1 << 62
 
 
@@ -105,12 +106,15 @@ class Diagram:
     began: int
 
 
-class _Turn(NamedTuple):
-    """An event of a rebalance, derived from an exchange or a note. `order` sorts simultaneous events."""
+class _RebalanceEvent(NamedTuple):
+    """An event of a rebalance, derived from an exchange or a note. `order` sorts simultaneous events.
+
+    `group` is empty for the event of a note, which concerns all groups of the member.
+    """
 
     at: int
     order: int
-    event: str
+    event: Literal["joins", "generation", "synced", "gone"]
     member: str
     generation: int = -1
     group: str = ""
@@ -137,16 +141,20 @@ class DiagramBuilder:
     ) -> None:
         self._name = name
         self._began = began
-        self._first: list[tuple[str, list[DiagramRow]]] = []
-        self._last: deque[tuple[str, list[DiagramRow]]] = deque()
-        self._half = max(1, most // 2)
-        self._counted: list[tuple[int, str, str]] = []
+        # The first and the last exchanges that are drawn: the API and the rows of each.
+        self._first_drawn: list[tuple[str, list[DiagramRow]]] = []
+        self._last_drawn: deque[tuple[str, list[DiagramRow]]] = deque()
+        self._max_per_half = max(1, most // 2)
+        # The exchanges that are not drawn: the time of the request, the member and the API.
+        self._undrawn: list[tuple[int, str, str]] = []
         self._notes: list[Note] = []
-        self._turns: list[_Turn] = []
+        self._rebalance_events: list[_RebalanceEvent] = []
         self._causes: dict[tuple[str, int], str] = {}
         self._clients: dict[str, None] = {}
-        self._seen: dict[str, set[str]] = {}
-        self._said: dict[tuple[str, str], tuple[str, int]] = {}
+        # Maps each member to the keys of its drawn exchanges: the API, with the outcome for `_DRAWN_IF_NEW`.
+        self._drawn_keys: dict[str, set[str]] = {}
+        # Maps a member and an API to the last outcome, and how often in a row it occurred.
+        self._outcomes: dict[tuple[str, str], tuple[str, int]] = {}
 
     def add(self, exchange: Exchange) -> None:
         """Add an exchange that has ended."""
@@ -154,24 +162,24 @@ class DiagramBuilder:
         self._clients.setdefault(member)
         if self._began is None:
             self._began = exchange.asked_at
-        self._turn(member, exchange)
-        if not self._wanted(member, exchange):
-            self._counted.append((exchange.asked_at, member, exchange.api))
+        self._record_rebalance_events(member, exchange)
+        if not self._select_exchange(member, exchange):
+            self._undrawn.append((exchange.asked_at, member, exchange.api))
             return
-        rows = list(_arrows(member, exchange, self._began))
-        if len(self._first) < self._half:
-            self._first.append((exchange.api, rows))
+        rows = list(_arrow_rows(member, exchange, self._began))
+        if len(self._first_drawn) < self._max_per_half:
+            self._first_drawn.append((exchange.api, rows))
             return
-        self._last.append((exchange.api, rows))
-        if len(self._last) > self._half:
-            api, left_out = self._last.popleft()
-            self._counted.append((left_out[0].at, left_out[0].who, api))
+        self._last_drawn.append((exchange.api, rows))
+        if len(self._last_drawn) > self._max_per_half:
+            api, (request_row, *_) = self._last_drawn.popleft()
+            self._undrawn.append((request_row.at, request_row.who, api))
 
     def add_note(self, note: Note) -> None:
         """Add an event that is not a request."""
         self._notes.append(note)
         if note.ends_membership:
-            self._turns.append(_Turn(note.at, 2, "gone", note.who))
+            self._rebalance_events.append(_RebalanceEvent(note.at, 2, "gone", note.who))
 
     def add_cause(self, group: str, generation: int, cause: str) -> None:
         """Add the cause of a generation, which is shown at the start of the generation's rebalance."""
@@ -179,65 +187,73 @@ class DiagramBuilder:
 
     def diagram(self) -> Diagram | None:
         """Return the diagram, or None if there was no request."""
-        if self._began is None or not self._first:
+        if self._began is None or not self._first_drawn:
             return None
-        rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
+        rows = [row for _, arrows in (*self._first_drawn, *self._last_drawn) for row in arrows]
         rows += [DiagramRow("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
-        rows_with_pauses = list(_with_quiet(_phased(rows, self._rebalances()), sorted(self._counted)))
+        rows_with_pauses = list(
+            _with_pauses(_with_rebalances(rows, self._all_rebalances()), sorted(self._undrawn))
+        )
         for member_note in self._notes:
             if member_note.who:
                 self._clients.setdefault(member_note.who)
         brokers = sorted({row.broker for row in rows_with_pauses if row.broker})
         return Diagram(rows_with_pauses, list(self._clients), brokers, self._began)
 
-    def _wanted(self, member: str, exchange: Exchange) -> bool:
+    def _select_exchange(self, member: str, exchange: Exchange) -> bool:
+        """Return whether to draw the exchange, and remember its outcome for the member's later exchanges."""
         outcome = (
             response_words(exchange.response, exchange.request)
             if exchange.response is not None
             else exchange.trouble
         )
-        previous_outcome, repeats = self._said.get((member, exchange.api), ("", 0))
-        self._said[member, exchange.api] = (outcome, repeats + 1 if outcome == previous_outcome else 1)
-        drawn = self._seen.setdefault(member, set())
+        previous_outcome, repeats = self._outcomes.get((member, exchange.api), ("", 0))
+        self._outcomes[member, exchange.api] = (outcome, repeats + 1 if outcome == previous_outcome else 1)
+        drawn = self._drawn_keys.setdefault(member, set())
         if exchange.api == "JoinGroup":
-            drawn -= {exchange for exchange in drawn if not exchange.startswith(_ONCE)}
+            drawn -= {key for key in drawn if not key.startswith(_DRAWN_ONCE)}
         if failure(exchange):
             return outcome != previous_outcome or repeats < 2
-        if exchange.api in _ALWAYS or aborts(exchange):
+        if exchange.api in _DRAWN_ALWAYS or aborts(exchange):
             return True
-        if exchange.api in _NEVER or is_quiet(exchange):
+        if exchange.api in _DRAWN_ON_FAILURE or is_quiet(exchange):
             return False
-        key = f"{exchange.api} {outcome}" if exchange.api in _NEWS else exchange.api
+        key = f"{exchange.api} {outcome}" if exchange.api in _DRAWN_IF_NEW else exchange.api
         is_new = key not in drawn
         drawn.add(key)
         return is_new
 
-    def _rebalances(self) -> list[_Rebalance]:
+    def _all_rebalances(self) -> list[_Rebalance]:
         """Return the rebalances of all groups, each with the cause of its new generation."""
-        groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
+        groups = dict.fromkeys(event.group for event in self._rebalance_events if event.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))
             for group in groups
-            for rebalance in _rebalances(turn for turn in self._turns if turn.group in ("", group))
+            for rebalance in _rebalances_of_group(
+                event for event in self._rebalance_events if event.group in ("", group)
+            )
         ]
         return sorted(rebalances)
 
-    def _turn(self, member: str, exchange: Exchange) -> None:
+    def _record_rebalance_events(self, member: str, exchange: Exchange) -> None:
         """Record the rebalance events that follow from an exchange (a request and its response)."""
         request: Any = exchange.request
         response: Any = exchange.response
+        # The empty name of a group is replaced, because "" stands for all groups here.
         group = getattr(request, "group_id", None) or " "
         if exchange.api == "JoinGroup":
-            self._turns.append(_Turn(exchange.asked_at, 0, "joins", member, group=group))
+            self._rebalance_events.append(_RebalanceEvent(exchange.asked_at, 0, "joins", member, group=group))
             if response is not None and not response.error_code:
                 at = exchange.answered_at or exchange.asked_at
-                self._turns.append(_Turn(at, 1, "made", member, response.generation_id, group))
+                self._rebalance_events.append(
+                    _RebalanceEvent(at, 1, "generation", member, response.generation_id, group)
+                )
         elif exchange.api == "SyncGroup" and response is not None and not response.error_code:
             at = exchange.answered_at or exchange.asked_at
-            self._turns.append(_Turn(at, 1, "synced", member, group=group))
+            self._rebalance_events.append(_RebalanceEvent(at, 1, "synced", member, group=group))
         elif exchange.api == "LeaveGroup":
-            self._turns.append(_Turn(exchange.asked_at, 2, "gone", member, group=group))
+            self._rebalance_events.append(_RebalanceEvent(exchange.asked_at, 2, "gone", member, group=group))
 
 
 def failure(exchange: Exchange) -> str:
@@ -248,14 +264,12 @@ def failure(exchange: Exchange) -> str:
     if exchange.response is None:
         return exchange.trouble or "no answer"
     first_word = response_words(exchange.response, exchange.request).split(" ", 1)[0]
-    return (
-        first_word
-        if (first_word in ErrorCode.__members__ and first_word not in _FINE) or first_word == "error"
-        else ""
-    )
+    is_error_code = first_word in ErrorCode.__members__ and first_word not in _NO_FAILURES
+    return first_word if is_error_code or first_word == "error" else ""
 
 
-def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
+def _arrow_rows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
+    """Yield the row of the request, and the row of the response or of its absence."""
     tooltip = line(exchange, began)
     request_text = request_words(exchange.request) if exchange.request is not None else ""
     # The text leaves out the group, because the tooltip names it.
@@ -284,18 +298,18 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]
     )
 
 
-def _rebalances(turns: Iterable[_Turn]) -> Iterator[_Rebalance]:
+def _rebalances_of_group(events: Iterable[_RebalanceEvent]) -> Iterator[_Rebalance]:
     """Yield each rebalance of a group, from the events of the group."""
     waiting: set[str] = set()
     begin, generation = 0, -1
-    for at, _, event, member, number, _ in sorted(turns):
+    for at, _, event, member, number, _ in sorted(events):
         if event == "joins":
             if not waiting:
                 begin, generation = at, -1
             waiting.add(member)
-        elif event == "made":
+        elif event == "generation":
             generation = number
-        elif member in waiting:
+        elif member in waiting:  # The member has its assignment, or has left the group.
             waiting.discard(member)
             if not waiting:
                 yield _Rebalance(begin, at, generation)
@@ -303,7 +317,7 @@ def _rebalances(turns: Iterable[_Turn]) -> Iterator[_Rebalance]:
         yield _Rebalance(begin, _NEVER_ENDS, generation)
 
 
-def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Iterator[DiagramRow]:
+def _with_rebalances(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Iterator[DiagramRow]:
     """Mark the rows that are inside a rebalance, and add a row at the start of each rebalance."""
     pending = deque(rebalances)
     current = None
@@ -319,32 +333,35 @@ def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Ite
         yield replace(row, inside=inside)
 
 
-def _with_quiet(rows: Iterable[DiagramRow], counted: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
+def _with_pauses(rows: Iterable[DiagramRow], undrawn: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
     """Add a row for each long pause, with its length and the number of exchanges in it that are not drawn."""
     index = 0
     previous_at: int | None = None
     for row in rows:
-        if previous_at is not None and row.at - previous_at >= _PAUSE:
-            first = index
-            while index < len(counted) and counted[index][0] < row.at:
+        if previous_at is not None and row.at - previous_at >= _PAUSE_MS:
+            start = index
+            while index < len(undrawn) and undrawn[index][0] < row.at:
                 index += 1
-            yield _quiet(row.at - previous_at, row.at, counted[first:index], row.inside)
+            yield _pause_row(row.at - previous_at, row.at, undrawn[start:index], row.inside)
         previous_at = row.at
         yield row
-    if previous_at is not None and counted[index:] and counted[-1][0] - previous_at >= _PAUSE:
-        yield _quiet(counted[-1][0] - previous_at, counted[-1][0], counted[index:], False)
+    if previous_at is not None and undrawn[index:]:
+        last_at = undrawn[-1][0]
+        if last_at - previous_at >= _PAUSE_MS:
+            yield _pause_row(last_at - previous_at, last_at, undrawn[index:], inside=False)
 
 
-def _quiet(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: bool) -> DiagramRow:
+def _pause_row(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: bool) -> DiagramRow:
+    """Return the row of a pause of `ms` that ends at `at`. `exchanges` are (time, member, API)."""
     counts: dict[str, Counter[str]] = {}
     for _, member, api in exchanges:
         counts.setdefault(member, Counter())[api] += 1
     length = f"{ms / 1000:.1f} s" if ms >= 1_000 else f"{ms} ms"
     text = "; ".join(
-        [f"{length} later", *(f"{member}: {_counts(count)}" for member, count in counts.items())]
+        [f"{length} later", *(f"{member}: {_list_counts(count)}" for member, count in counts.items())]
     )
     return DiagramRow("quiet", at, text, tooltip=text, inside=inside)
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {api}" for api, number in sorted(counts.items()))

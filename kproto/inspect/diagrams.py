@@ -18,7 +18,7 @@ from ..group.subscription import TopicPartition
 from ..printable import escape_lines
 from .diagram_rows import Diagram
 from .sequence import COLOURS, NARROW, WIDE, diagram_svg
-from .sequence import STYLE as SEQUENCE
+from .sequence import STYLE as SEQUENCE_STYLE
 from .timeline import (
     GroupEvent,
     Standstill,
@@ -33,20 +33,21 @@ _COLOURS = (
     *("#3b7dd8", "#e07b39", "#3a9e6e", "#b8529b", "#c9a227"),
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
-_RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
-# The width of a generation's label in pixels.
-_LABEL = 72
+# Sizes in pixels.
+_RIGHT_MARGIN, _TOP_MARGIN, _BAR_HEIGHT, _LANE_GAP = 24, 64, 9, 22
+# The width of a generation's label in pixels. Labels that are closer to each other are merged.
+_LABEL_WIDTH = 72
 # The name of the lane of partitions without an owner.
-_STILL = "standing still"
-_HOUR, _DAY = 3_600_000, 86_400_000
+_NO_OWNER = "standing still"
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 # The distances in ms between two labels of the time axis. For long spans the distance is a number of days.
-_STEPS = (
+_AXIS_STEPS_MS = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000),
-    *(_HOUR, 6 * _HOUR, _DAY),
+    *(_HOUR_MS, 6 * _HOUR_MS, _DAY_MS),
 )
 # The approximate width of a character in pixels.
-_LETTER = 7
-_LANES = """
+_CHARACTER_WIDTH = 7
+_LANE_STYLE = """
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 .dim { opacity: .65 }
 .lane { fill: currentColor; opacity: .05 } .generation { stroke: currentColor; opacity: .3 }
@@ -55,7 +56,7 @@ svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 .killed { stroke: #c4524f; stroke-width: 2.5 }
 .fault { stroke: #c4524f; stroke-width: 1.5; stroke-dasharray: 2 2 }
 """
-_STYLE = """
+_PAGE_STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper); color: var(--ink) }
 main { max-width: 1120px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.4em; margin-bottom: 0 }
@@ -79,12 +80,13 @@ def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()
 def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
     """Return a complete HTML page. `parts` are HTML sections, and `facts` are lines of text above them."""
     fact_list = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
+    styles = f"{COLOURS}{_LANE_STYLE}{_PAGE_STYLE}{SEQUENCE_STYLE}"
     return escape_lines(
         "".join(
             [
                 "<!doctype html><html lang=en><meta charset=utf-8>",
                 "<meta name=viewport content='width=device-width, initial-scale=1'>",
-                f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
+                f"<title>{escape(title)}</title><style>{styles}</style>",
                 f"<main><h1>{escape(title)}</h1>{fact_list}",
                 *parts,
                 "</main></html>\n",
@@ -108,7 +110,7 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
             '<p class=dim>A bar shows when a member owned a partition. The lane "standing still" shows when ',
             "no member read a partition. Hover over a bar or a mark for details.</p>",
             legend(events),
-            f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
+            f"<div class=wide>{wide.draw()}</div><div class=narrow>{narrow.draw()}</div>",
             f"<div class=table>{table(events)}</div></section>",
         ]
     )
@@ -133,11 +135,11 @@ def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
     if not events:
         raise ValueError("a timeline needs at least one event")
     drawing = _Drawing(events, width)
-    drawing.svg()
+    drawing.draw()
     drawing.root.set("xmlns", "http://www.w3.org/2000/svg")
     paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
     style = Element("style")
-    style.text = f"{COLOURS}{_LANES}svg {{ color: var(--ink) }}\n"
+    style.text = f"{COLOURS}{_LANE_STYLE}svg {{ color: var(--ink) }}\n"
     drawing.root[0:0] = [style, paper]
     return tostring(drawing.root, encoding="unicode") + "\n"
 
@@ -164,43 +166,44 @@ class _Drawing:
     def __init__(self, events: Sequence[GroupEvent], width: int, began: int | None = None) -> None:
         self.events = sorted(events, key=lambda event: event.at)
         self.partitions = sorted({p for event in events for p in event.partitions})
-        self.members = [_STILL, *dict.fromkeys(event.member for event in self.events if event.member)]
+        self.members = [_NO_OWNER, *dict.fromkeys(event.member for event in self.events if event.member)]
         self.start = self.events[0].at if began is None else min(began, self.events[0].at)
         self.span = max(self.events[-1].at - self.start, 1)
         self.width = width
         self.left = 130 if width > NARROW else 92
-        self.lane = _BAR * max(len(self.partitions), 1) + 8
-        self.height = _TOP + len(self.members) * (self.lane + _GAP) + 30
+        self.lane_height = _BAR_HEIGHT * max(len(self.partitions), 1) + 8
+        self.height = _TOP_MARGIN + len(self.members) * (self.lane_height + _LANE_GAP) + 30
         self.root = Element("svg", viewBox=f"0 0 {width} {self.height}", width=str(width), role="img")
 
-    def svg(self) -> str:
-        self._axis()
-        self._generations()
-        self._lanes()
-        self._bars()
+    def draw(self) -> str:
+        """Add all shapes to `root`, and return it as SVG. Called once."""
+        self._draw_axis()
+        self._draw_generations()
+        self._draw_lanes()
+        self._draw_bars()
         for event in self.events:
-            self._mark(event)
+            self._draw_mark(event)
         return tostring(self.root, encoding="unicode")
 
     def colour(self, partition: TopicPartition) -> str:
         return _COLOURS[self.partitions.index(partition) % len(_COLOURS)]
 
     def x(self, at: int) -> float:
-        return round(self.left + (at - self.start) / self.span * (self.width - self.left - _RIGHT), 1)
+        return round(self.left + (at - self.start) / self.span * (self.width - self.left - _RIGHT_MARGIN), 1)
 
     def y(self, member: str) -> int:
-        return _TOP + self.members.index(member) * (self.lane + _GAP)
+        return _TOP_MARGIN + self.members.index(member) * (self.lane_height + _LANE_GAP)
 
     def seconds(self, at: int) -> str:
         return f"{(at - self.start) / 1000:.3f} s"
 
-    def _add(self, name: str, tooltip: str = "", **attributes: object) -> None:
+    def _add_shape(self, name: str, tooltip: str = "", **attributes: object) -> None:
         """Add a shape to the drawing. `tooltip` is shown on hover."""
         shape = SubElement(self.root, name, {key: str(value) for key, value in attributes.items()})
         if tooltip:
             SubElement(shape, "title").text = tooltip
 
-    def _text(
+    def _add_text(
         self, text: str, x: float, y: float, anchor: str = "start", kind: str = "", *, tooltip: str = ""
     ) -> None:
         attributes = {"x": str(x), "y": str(y), "text-anchor": anchor, "class": kind}
@@ -209,97 +212,101 @@ class _Drawing:
         if tooltip not in ("", text):
             SubElement(shape, "title").text = tooltip
 
-    def _beside(self, text: str, x: float, y: float, gap: int) -> None:
+    def _add_text_beside(self, text: str, x: float, y: float, gap: int) -> None:
         """Write a text on the right of a mark, or on its left if there is no room on the right."""
-        if x + gap + len(text) * _LETTER <= self.width:
-            self._text(text, x + gap, y)
+        if x + gap + len(text) * _CHARACTER_WIDTH <= self.width:
+            self._add_text(text, x + gap, y)
         else:
-            self._text(text, x - gap, y, "end")
+            self._add_text(text, x - gap, y, "end")
 
-    def _upright(self, kind: str, x: float, top: float, bottom: float, tooltip: str) -> None:
-        self._add("line", tooltip, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
+    def _add_vertical_line(self, kind: str, x: float, top: float, bottom: float, tooltip: str) -> None:
+        self._add_shape("line", tooltip, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
 
-    def _axis(self) -> None:
-        least = self.span * 80 / self.width
-        step = next((s for s in _STEPS if s >= least), math.ceil(least / _DAY) * _DAY)
-        unit, name = (_HOUR, "h") if step >= _HOUR else (1000, "s")
+    def _draw_axis(self) -> None:
+        min_step = self.span * 80 / self.width
+        step = next((s for s in _AXIS_STEPS_MS if s >= min_step), math.ceil(min_step / _DAY_MS) * _DAY_MS)
+        unit, name = (_HOUR_MS, "h") if step >= _HOUR_MS else (1000, "s")
         for at in range(0, self.span + 1, step):
-            self._text(f"{at / unit:g} {name}", self.x(self.start + at), self.height - 8, "middle", "dim")
+            self._add_text(f"{at / unit:g} {name}", self.x(self.start + at), self.height - 8, "middle", "dim")
 
-    def _generations(self) -> None:
-        first: dict[int, int] = {}
+    def _draw_generations(self) -> None:
+        start_times: dict[int, int] = {}
         for event in self.events:
             if event.kind in ("assigned", "generation") and event.generation >= 0:
-                first.setdefault(event.generation, event.at)
-        labels: list[list[tuple[int, float]]] = []
-        for generation, at in sorted(first.items()):
+                start_times.setdefault(event.generation, event.at)
+        labels: list[list[tuple[int, float]]] = []  # Each has one or more generations, with their x.
+        for generation, at in sorted(start_times.items()):
             x = self.x(at)
             tooltip = f"generation {generation}: {cause(self.events, generation)}"
-            self._upright("generation", x, _TOP - 14, self.height - 24, tooltip)
-            if not labels or x - labels[-1][-1][1] >= _LABEL:
+            self._add_vertical_line("generation", x, _TOP_MARGIN - 14, self.height - 24, tooltip)
+            if not labels or x - labels[-1][-1][1] >= _LABEL_WIDTH:
                 labels.append([])
             labels[-1].append((generation, x))
-        for near in labels:  # Labels that are close to each other are merged.
-            (low, start), (high, right) = near[0], near[-1]
+        for label in labels:
+            (low, left), (high, right) = label[0], label[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
-            x = min((start + right) / 2, self.width - len(text) * _LETTER / 2)
-            self._text(text, x, _TOP - 18, "middle", "dim")
+            x = min((left + right) / 2, self.width - len(text) * _CHARACTER_WIDTH / 2)
+            self._add_text(text, x, _TOP_MARGIN - 18, "middle", "dim")
 
-    def _lanes(self) -> None:
+    def _draw_lanes(self) -> None:
         for member in self.members:
-            y, width = self.y(member), self.width - self.left - _RIGHT
-            self._add("rect", **{"class": "lane"}, x=self.left, y=y, width=width, height=self.lane)
+            y, width = self.y(member), self.width - self.left - _RIGHT_MARGIN
+            self._add_shape(
+                "rect", **{"class": "lane"}, x=self.left, y=y, width=width, height=self.lane_height
+            )
             # The end of a long name is shown, because the ends of client ids differ more than their starts.
-            letters = (self.left - 12) // _LETTER
-            shown = member if member == _STILL or len(member) <= letters else f"…{member[1 - letters :]}"
-            self._text(shown, self.left - 10, y + self.lane / 2 + 4, "end", tooltip=member)
+            letters = (self.left - 12) // _CHARACTER_WIDTH
+            shown = member if member == _NO_OWNER or len(member) <= letters else f"…{member[1 - letters :]}"
+            self._add_text(shown, self.left - 10, y + self.lane_height / 2 + 4, "end", tooltip=member)
 
-    def _bars(self) -> None:
+    def _draw_bars(self) -> None:
         for ownership in ownerships(self.events):
             tooltip = f"{ownership.partition} owned by {ownership.member}, generation {ownership.generation}"
-            self._bar(ownership.member, ownership.partition, ownership.start, ownership.end, tooltip)
-        for still in standstills(self.events):
-            tooltip = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
-            self._bar(_STILL, still.partition, still.start, still.end, tooltip)
+            self._draw_bar(ownership.member, ownership.partition, ownership.start, ownership.end, tooltip)
+        for standstill in standstills(self.events):
+            duration = f"stood still for {standstill.ms} ms"
+            tooltip = f"{standstill.partition} {duration}, until generation {standstill.generation}"
+            self._draw_bar(_NO_OWNER, standstill.partition, standstill.start, standstill.end, tooltip)
 
-    def _bar(self, lane: str, partition: TopicPartition, start: int, end: int, tooltip: str) -> None:
+    def _draw_bar(self, lane: str, partition: TopicPartition, start: int, end: int, tooltip: str) -> None:
         x = self.x(start)
-        y = self.y(lane) + 4 + _BAR * self.partitions.index(partition)
+        y = self.y(lane) + 4 + _BAR_HEIGHT * self.partitions.index(partition)
         width = max(round(self.x(end) - x, 1), 1.5)
         tooltip = f"{tooltip}, {self.seconds(start)} to {self.seconds(end)}"
-        self._add(
-            "rect", tooltip, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=self.colour(partition)
-        )
+        fill = self.colour(partition)
+        self._add_shape("rect", tooltip, x=x, y=y, width=width, height=_BAR_HEIGHT - 2, rx=1.5, fill=fill)
 
-    def _mark(self, event: GroupEvent) -> None:
+    def _draw_mark(self, event: GroupEvent) -> None:
         x = self.x(event.at)
         y = self.y(event.member) if event.member else 0
-        below, middle = y + self.lane + 17, y + self.lane / 2
+        below_y, middle_y = y + self.lane_height + 17, y + self.lane_height / 2
         tooltip = f"{event.kind} at {self.seconds(event.at)}: {event.reason or event.member}"
         match event.kind:
             case "grown":
-                self._upright("grown", x, 14, self.height - 24, tooltip)
-                self._beside(f"topic grows by {len(event.partitions)}", x, 12, 4)
+                self._add_vertical_line("grown", x, 14, self.height - 24, tooltip)
+                self._add_text_beside(f"topic grows by {len(event.partitions)}", x, 12, 4)
             case "started":
-                self._upright("edge", x, y, y + self.lane, tooltip)
-                self._beside("▸ joins", x, below, 0)
+                self._add_vertical_line("edge", x, y, y + self.lane_height, tooltip)
+                self._add_text_beside("▸ joins", x, below_y, 0)
             case "left":
-                self._upright("edge", x, y, y + self.lane, tooltip)
-                self._text("leaves ▸", x, below, "end")
+                self._add_vertical_line("edge", x, y, y + self.lane_height, tooltip)
+                self._add_text("leaves ▸", x, below_y, "end")
             case "killed" | "disconnected" | "removed":
-                self._add(
-                    "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
+                self._add_shape(
+                    "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle_y - 6} l12 12 m0 -12 l-12 12"
                 )
                 # A killed member gets a second mark, `removed`, when its session expires. The two labels have
                 # different heights, so that they do not overlap.
-                label_y = middle - 8 if event.kind == "removed" else middle + 4
-                self._beside(event.kind, x, label_y, 10)
+                label_y = middle_y - 8 if event.kind == "removed" else middle_y + 4
+                self._add_text_beside(event.kind, x, label_y, 10)
             case "silent" | "fault" | "resumed":
-                top = y if event.member else _TOP
-                self._upright("fault", x, top, top + self.lane, tooltip)
-                self._beside(event.reason or event.kind, x, top + self.lane + 17, 0)
+                top = y if event.member else _TOP_MARGIN
+                self._add_vertical_line("fault", x, top, top + self.lane_height, tooltip)
+                self._add_text_beside(event.reason or event.kind, x, top + self.lane_height + 17, 0)
             case "rejoining":
-                self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
+                self._add_shape(
+                    "circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane_height + 4, r=2.5
+                )
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
                 # These events have no marks here. Other methods draw ownerships and standstills as bars, and
                 # generations as vertical lines.
@@ -309,10 +316,11 @@ class _Drawing:
 def table(events: Sequence[GroupEvent]) -> str:
     """Return an HTML table with a row per generation: its cause, and how long each partition was not read."""
     partitions = sorted({partition for event in events for partition in event.partitions})
-    still: dict[int, list[Standstill]] = {}
+    # Without the standstills that a replacement ended: those have rows of their own.
+    by_generation: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after == standstill.before:
-            still.setdefault(standstill.generation, []).append(standstill)
+            by_generation.setdefault(standstill.generation, []).append(standstill)
     generations = {
         event.generation
         for event in events
@@ -321,11 +329,14 @@ def table(events: Sequence[GroupEvent]) -> str:
     # Maps each row of the table to its standstills. A row is (generation, time, reason). The first row of a
     # generation has time -1, and the generation's cause as its reason. Each further row is a replacement
     # (`replacements`).
-    causes = {
-        (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
+    standstills_by_row = {
+        (generation, -1, cause(events, generation)): by_generation.get(generation, [])
+        for generation in generations
     } | replacements(events)
     rows: list[str] = []
-    for (generation, _, reason), standstills_of_row in sorted(causes.items(), key=lambda row: row[0]):
+    for (generation, _, reason), standstills_of_row in sorted(
+        standstills_by_row.items(), key=lambda item: item[0]
+    ):
         by_partition = {standstill.partition: standstill for standstill in standstills_of_row}
         cells = [
             f"<td>{by_partition[partition].ms} ms"

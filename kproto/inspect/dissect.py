@@ -81,14 +81,14 @@ class Dissection:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
             yield f"the frame size is not that of the {len(self.data) - 4} bytes after it"
-        remaining = _MOST_CHECKED
+        remaining_records = _MAX_CHECKED_RECORDS
         for part in self.parts:
             for content in contents(part.message, part.reading.spans, self.data):
                 if content.reading.error is not None:
                     yield f"in {'.'.join(content.path)}: {content.reading.error}"
             for span in part.reading.spans:
                 if span.type == "records" and isinstance(span.value, bytes):
-                    remaining, error = _fault_of_records(span.value, remaining)
+                    remaining_records, error = _check_records(span.value, remaining_records)
                     if error is not None:
                         yield f"in {'.'.join(span.path)}: {error}"
         if self.end < len(self.data):
@@ -132,25 +132,28 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     Raises UnsupportedVersion if `response` names an API or version that does not exist.
     """
 
-    def read(at: int) -> Dissection:
-        return _request(data, at) if response is None else _response(data, at, *response)
+    def dissect_from(start: int) -> Dissection:
+        if response is None:
+            return _dissect_request(data, start)
+        return _dissect_response(data, start, *response)
 
     if sized is not None:
-        return read(4 if sized else 0)
+        return dissect_from(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
         # The first four bytes have the value of a size prefix. But in a response without a size prefix they
         # are the correlation id, which may have this value by chance. So a response that cannot be decoded
         # with a size prefix is decoded without one.
-        with_size = read(4)
+        with_size = dissect_from(4)
         if response is None or with_size.error is None:
             return with_size
-        unsized = read(0)
-        return unsized if unsized.error is None and unsized.end == len(data) else with_size
-    without_size = read(0)
+        without_size = dissect_from(0)
+        is_valid_without_size = without_size.error is None and without_size.end == len(data)
+        return without_size if is_valid_without_size else with_size
+    without_size = dissect_from(0)
     # The header is invalid. The bytes may begin with a wrong frame size, because the frame is truncated or
     # too long.
-    if response is None and len(without_size.parts) == 1:
-        with_size = read(4)
+    if response is None and len(without_size.parts) == 1:  # without a body
+        with_size = dissect_from(4)
         return with_size if len(with_size.parts) == 2 else without_size
     return without_size
 
@@ -178,61 +181,68 @@ def dissect_message(data: bytes, name: str, version: int) -> Dissection:
 
     Raises KeyError if the name is unknown, and UnsupportedVersion if the message does not have the version.
     """
-    return _dissection(data, 0, _part(message_class(name), data, 0, version))
+    return _dissection(data, 0, _read_part(message_class(name), data, 0, version))
 
 
-def _request(data: bytes, at: int) -> Dissection:
+def _dissect_request(data: bytes, start: int) -> Dissection:
+    # A header begins with the API key and the version, both int16.
     key, version = (
-        int.from_bytes(data[i : i + 2], "big", signed=True) if len(data) >= i + 2 else None
-        for i in (at, at + 2)
+        int.from_bytes(data[at : at + 2], "big", signed=True) if len(data) >= at + 2 else None
+        for at in (start, start + 2)
     )
     if key is None or version is None:
-        return _dissection(data, at, _part(RequestHeader, data, at, 1))
+        return _dissection(data, start, _read_part(RequestHeader, data, start, 1))
     if key not in API_NAMES:
-        return _unknown(
-            data, at, "request_api_key", at, f"Kafka {KAFKA_RELEASE} has no API with the key {key}"
-        )
+        detail = f"Kafka {KAFKA_RELEASE} has no API with the key {key}"
+        return _dissect_unknown_request(data, start, "request_api_key", start, detail)
     cls = request_class(key)
     if version not in cls.__versions__:
         detail = f"{API_NAMES[key]} has the versions {cls.__versions__}"
-        return _unknown(data, at, "request_api_version", at + 2, detail)
-    return _with_body(data, at, RequestHeader, request_header_version(cls, version), cls, version)
+        return _dissect_unknown_request(data, start, "request_api_version", start + 2, detail)
+    header_version = request_header_version(cls, version)
+    return _dissect_header_and_body(data, start, RequestHeader, header_version, cls, version)
 
 
-def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
+def _dissect_unknown_request(data: bytes, start: int, field: str, offset: int, detail: str) -> Dissection:
     """Return the dissection of a request of which only the header can be decoded.
 
     The header is decoded as version 1. Version 2, the only other version, begins with the same fields.
+
+    `field` is the field with the unknown API or version, and `offset` its offset.
     """
-    part = _part(RequestHeader, data, at, 1)
-    return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)
+    part = _read_part(RequestHeader, data, start, 1)
+    return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), start)
 
 
-def _response(data: bytes, at: int, api: str, version: int) -> Dissection:
+def _dissect_response(data: bytes, start: int, api: str, version: int) -> Dissection:
     try:
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
     if cls.__api_key__ != API_VERSIONS:  # A request of an unknown version gets a v0 response (KIP-511).
         check_version(cls, version)
-    return _with_body(data, at, ResponseHeader, response_header_version(cls, version), cls, version)
+    header_version = response_header_version(cls, version)
+    return _dissect_header_and_body(data, start, ResponseHeader, header_version, cls, version)
 
 
-def _with_body(
-    data: bytes, at: int, header: type[Message], header_version: int, body: type[Message], version: int
+def _dissect_header_and_body(
+    data: bytes, start: int, header: type[Message], header_version: int, body: type[Message], version: int
 ) -> Dissection:
-    head = _part(header, data, at, header_version)
-    if head.reading.error is not None:
-        return _dissection(data, at, head)
-    at_body = head.reading.end
-    return _dissection(data, at, head, _part(body, data, at_body, body_version(body, version, data, at_body)))
+    """Decode a header and the body after it. A body after an invalid header is not decoded."""
+    header_part = _read_part(header, data, start, header_version)
+    if header_part.reading.error is not None:
+        return _dissection(data, start, header_part)
+    body_start = header_part.reading.end
+    body_part = _read_part(body, data, body_start, body_version(body, version, data, body_start))
+    return _dissection(data, start, header_part, body_part)
 
 
 def _dissection(data: bytes, start: int, *parts: Part) -> Dissection:
+    """Return the dissection with these parts. Only the last part can have an error."""
     return Dissection(data, parts, parts[-1].reading.error, start)
 
 
-def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
+def _read_part(message: type[Message], data: bytes, at: int, version: int) -> Part:
     return Part(message, version, annotate(message, data, at, version))
 
 
@@ -246,60 +256,65 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
     shown.
     """
     data = dissection.data
-    digits = max(4, len(f"{len(data):x}"))
+    offset_digits = max(4, len(f"{len(data):x}"))
+    margin = " " * (offset_digits + 3 * width + 4)
 
-    def line(at: int, hex_bytes: str, text: str) -> str:
-        return f"{at:0{digits}x}  {hex_bytes:{3 * width}}  {text}".rstrip()
+    def format_line(offset: int, hex_bytes: str, text: str) -> str:
+        return f"{offset:0{offset_digits}x}  {hex_bytes:{3 * width}}  {text}".rstrip()
 
     if dissection.start:
-        size, behind = int.from_bytes(data[:4], "big", signed=True), len(data) - 4
-        but = "" if size == behind else f", but {behind} bytes follow"
-        yield line(0, data[:4].hex(" "), f"the frame size: int32 = {size}{but}")
+        size, following = int.from_bytes(data[:4], "big", signed=True), len(data) - 4
+        mismatch = "" if size == following else f", but {following} bytes follow"
+        yield format_line(0, data[:4].hex(" "), f"the frame size: int32 = {size}{mismatch}")
 
-    def fields(spans: tuple[FieldSpan, ...], above: tuple[str, ...], indent: str) -> Iterator[str]:
+    def field_lines(spans: tuple[FieldSpan, ...], outer: tuple[str, ...], indent: str) -> Iterator[str]:
+        """Yield the lines of fields, and of the messages in them. `outer` is the path of the bytes field
+        that contains the fields.
+        """
         path: tuple[str, ...] = ()
         for span in spans:
-            for depth in range(_shared(path, span.path), len(span.path) - 1):
+            for depth in range(_shared_depth(path, span.path), len(span.path) - 1):
                 yield f"{margin}{indent}{'  ' * depth}{span.path[depth]}"
             path = span.path
-            first, *more = _rows(data[span.start : span.end], width)
-            deep = indent + "  " * (len(path) - 1)
-            text = f"{deep}{path[-1]}: {span.type} = {value_text(span.value)}{_meaning(span)}"
-            yield line(span.start, first + ("…" if more and not whole else ""), text)
+            first_row, *more_rows = _hex_rows(data[span.start : span.end], width)
+            field_indent = indent + "  " * (len(path) - 1)
+            text = f"{field_indent}{path[-1]}: {span.type} = {value_text(span.value)}{_code_name(span)}"
+            yield format_line(span.start, first_row + ("…" if more_rows and not whole else ""), text)
             if whole:
-                for number, row in enumerate(more, 1):
-                    yield line(span.start + number * width, row, "")
+                for number, row in enumerate(more_rows, 1):
+                    yield format_line(span.start + number * width, row, "")
             if span.type == "records" and isinstance(span.value, bytes):
                 for text in record_lines(span.value, whole=whole, most=most_records):
-                    yield f"{margin}{deep}  {text}"
+                    yield f"{margin}{field_indent}  {text}"
             if span.type == "bytes":
-                for embedded in opened.get((*above, *path), ()):
-                    yield f"{margin}{deep}  {embedded.message.__name__} v{embedded.version}"
-                    yield from fields(
-                        (*embedded.first, *embedded.reading.spans), (*above, *path), f"{deep}    "
-                    )
+                full_path = (*outer, *path)
+                for embedded in embedded_messages.get(full_path, ()):
+                    yield f"{margin}{field_indent}  {embedded.message.__name__} v{embedded.version}"
+                    spans_inside = (*embedded.first, *embedded.reading.spans)
+                    yield from field_lines(spans_inside, full_path, f"{field_indent}    ")
                     if embedded.reading.error is not None:
-                        yield f"{margin}{deep}    <-- {embedded.reading.error}"
+                        yield f"{margin}{field_indent}    <-- {embedded.reading.error}"
                     elif trailing := embedded.end - embedded.reading.end:
-                        yield f"{margin}{deep}    {trailing} bytes follow it, which readers skip"
+                        yield f"{margin}{field_indent}    {trailing} bytes follow it, which readers skip"
 
-    margin = " " * (digits + 3 * width + 4)
     record_sets = sum(span.type == "records" for part in dissection.parts for span in part.reading.spans)
-    most_records = _MOST_CHECKED // max(record_sets, 1)
+    most_records = _MAX_CHECKED_RECORDS // max(record_sets, 1)
     for part in dissection.parts:
         yield f"{part.message.__name__} v{part.version}"
-        opened: dict[tuple[str, ...], list[EmbeddedMessage]] = {}
+        # Read by `field_lines`: maps the path of a bytes field to the messages in it.
+        embedded_messages: dict[tuple[str, ...], list[EmbeddedMessage]] = {}
         for content in contents(part.message, part.reading.spans, data):
-            opened.setdefault(content.path, []).append(content)
-        yield from fields(part.reading.spans, (), "")
+            embedded_messages.setdefault(content.path, []).append(content)
+        yield from field_lines(part.reading.spans, outer=(), indent="")
     if dissection.error is not None:
-        at = min(dissection.error.offset, len(data))
-        yield line(at, _rows(data[at:], width)[0] or "(the end)", f"<-- {dissection.error}")
+        offset = min(dissection.error.offset, len(data))
+        yield format_line(
+            offset, _hex_rows(data[offset:], width)[0] or "(the end)", f"<-- {dissection.error}"
+        )
     elif dissection.end < len(data):
         trailing_bytes = data[dissection.end :]
-        yield line(
-            dissection.end, _rows(trailing_bytes, width)[0], f"{len(trailing_bytes)} bytes after the end"
-        )
+        text = f"{len(trailing_bytes)} bytes after the end"
+        yield format_line(dissection.end, _hex_rows(trailing_bytes, width)[0], text)
 
 
 def record_lines(
@@ -311,20 +326,20 @@ def record_lines(
     record's key and value are printed below the record.
 
     If `whole` is true, every record has a line. Otherwise about `most` records are decoded (default:
-    `_MOST_CHECKED`), because a small compressed batch may contain millions of records. The remaining records
-    are only counted, from the headers of their batches.
+    `_MAX_CHECKED_RECORDS`), because a small compressed batch may contain millions of records. The remaining
+    records are only counted, from the headers of their batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists
 
-    end, remaining = 0, _MOST_CHECKED if most is None else most
+    end, remaining = 0, _MAX_CHECKED_RECORDS if most is None else most
     try:
         for batch in batches(data):
             end = batch.end
             yield _batch_line(batch)
             shown = decoded = 0
             for records in record_lists(batch, 1000):
-                for record in records if whole else records[: _FEW - shown]:
+                for record in records if whole else records[: _SHOWN_RECORDS - shown]:
                     yield f"  {_record_line(batch, record)}"
                     if topic is not None and not batch.is_control:
                         yield from (f"      {text}" for text in _internal_lines(topic, record))
@@ -357,8 +372,8 @@ def _internal_lines(topic: str, record: Record) -> list[str]:
     return [f"{part} {message}" for part, message in decoded._asdict().items() if message is not None]
 
 
-def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
-    """Decode about `most` records of a record set; return how many may still be decoded, and the first error.
+def _check_records(data: bytes, remaining: int) -> tuple[int, RecordError | None]:
+    """Decode up to about `remaining` records; return how many may still be decoded, and the first error.
 
     The headers of all batches are checked, even if enough records have been decoded.
     """
@@ -367,26 +382,27 @@ def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
 
     try:
         for batch in batches(data):
-            if most > 0:
+            if remaining > 0:
                 for records in record_lists(batch, 1000):
-                    most -= len(records)
-                    if most <= 0:
+                    remaining -= len(records)
+                    if remaining <= 0:
                         break
     except RecordError as error:
-        return most, error
+        return remaining, error
     except MissingExtra:
         # Records cannot be checked if their codec's package is not installed. They are then not reported as
         # invalid.
         pass
-    return most, None
+    return remaining, None
 
 
 # The start of the line that reports a malformed batch.
 ERROR_MARK = "<--"
-_FEW = 10
-# The maximum number of records to decode per record set when checking for malformed records. Decoding that
-# many takes 0.1 s.
-_MOST_CHECKED = 100_000
+# The number of records of a batch that are printed without `whole`.
+_SHOWN_RECORDS = 10
+# The maximum number of records to decode when checking a frame, or when printing a frame or a record set.
+# Decoding that many takes 0.1 s.
+_MAX_CHECKED_RECORDS = 100_000
 
 
 def _batch_line(batch: Batch) -> str:
@@ -411,16 +427,21 @@ def _batch_line(batch: Batch) -> str:
 
 
 def _record_line(batch: Batch, record: Record) -> str:
-    details = [f"{record.offset}", _iso_time(record.timestamp)]
-    details += [f"key {_content(record.key)}", f"value {_content(record.value)}"]
+    key = f"key {_printable_value(record.key)}"
     if batch.is_control and record.key is not None and len(record.key) >= 4:
-        marker = int.from_bytes(record.key[2:4], "big")
-        details[2] = f"marker {_MARKERS.get(marker, f'of the unknown type {marker}')}"
-    details += [f"header {value_text(name)} {_content(value)}" for name, value in record.headers]
+        control_type = int.from_bytes(record.key[2:4], "big")
+        key = f"marker {_CONTROL_TYPES.get(control_type, f'of the unknown type {control_type}')}"
+    details = [
+        f"{record.offset}",
+        _iso_time(record.timestamp),
+        key,
+        f"value {_printable_value(record.value)}",
+    ]
+    details += [f"header {value_text(name)} {_printable_value(value)}" for name, value in record.headers]
     return "  ".join(details)
 
 
-def _content(value: bytes | None) -> str:
+def _printable_value(value: bytes | None) -> str:
     """Return the value as text if it is printable, otherwise its first bytes in hex."""
     try:
         text = None if value is None else value.decode()
@@ -431,7 +452,7 @@ def _content(value: bytes | None) -> str:
 
 # The types of control records (Kafka's ControlRecordType). The type is the second int16 of the key, after the
 # version.
-_MARKERS = {
+_CONTROL_TYPES = {
     0: "ABORT",
     1: "COMMIT",
     2: "LEADER_CHANGE",
@@ -451,7 +472,7 @@ def _iso_time(milliseconds: int) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
 
-def _meaning(span: FieldSpan) -> str:
+def _code_name(span: FieldSpan) -> str:
     """Return the name of an error code or API key in parentheses, or "" for other fields."""
     if span.type == "int16" and isinstance(span.value, int):
         if span.path[-1].endswith("error_code"):
@@ -464,11 +485,12 @@ def _meaning(span: FieldSpan) -> str:
 _ERROR_CODES = frozenset(ErrorCode)
 
 
-def _rows(data: bytes, width: int) -> list[str]:
+def _hex_rows(data: bytes, width: int) -> list[str]:
+    """Return the bytes in hex, `width` bytes per row; one empty row if there are no bytes."""
     return [data[at : at + width].hex(" ") for at in range(0, max(len(data), 1), width)]
 
 
-def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+def _shared_depth(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     """Return the number of enclosing structs that two paths share.
 
     The last part of a path is the name of the field itself, so it is not compared.

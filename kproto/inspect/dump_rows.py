@@ -30,49 +30,57 @@ _OFFSET = re.compile(
     r"(?:^|(?<=[\s|]))(?P<prefix>0x)?(?P<digits>[0-9A-Fa-f]{4,16})(?:\s<[^>]*>)?"
     r"(?P<end>\s*:(?:\s|$)|\s*\||\t|\s{2,}|\s|$)"
 )
+# A group of hex digits without spaces, which prints whole bytes.
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
+# What may separate the digits of a row from its characters.
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
 # The maximum length of a row in which to search for a column of characters, because the search takes more
 # than quadratic time. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
-_LONGEST: Final = 1_100
+_MAX_ROW_LENGTH: Final = 1_100
+# The groups of a line that numbers the columns, as above the rows of some tools.
 _HEADING = [f"{number:02x}" for number in range(256)]
 
 
 class _Row(NamedTuple):
     number: int
     offset: str
-    # `is_marked`: a colon or a bar marks the end of the offset. `is_apart`: at least two spaces or a tab
+    # `is_marked`: a colon or a bar marks the end of the offset. `is_separated`: at least two spaces or a tab
     # follow the offset.
     is_marked: bool
-    is_apart: bool
+    is_separated: bool
     data: bytes
+    # The number of digits of the longest group.
     most_digits: int
     # Whether a line with `*` precedes the row. The line stands for repetitions of the row above it.
     is_repeat: bool
 
 
-class _Wrong(Exception):
+class _InvalidRow(Exception):
     """Raised for a line that breaks a rule.
 
-    `unmarked` means that it is uncertain whether the text is a dump: it may be hex digits without offsets.
+    `maybe_no_dump` means that it is uncertain whether the text is a dump: it may be hex digits without
+    offsets.
     """
 
-    def __init__(self, reason: str, unmarked: bool = False) -> None:
+    def __init__(self, reason: str, maybe_no_dump: bool = False) -> None:
         super().__init__(reason)
-        self.unmarked = unmarked
+        self.maybe_no_dump = maybe_no_dump
 
 
 def read(text: str) -> list[bytes]:
-    """Return the bytes of each dump in a text. Raises ConfigError for rows that break a rule."""
+    """Return the bytes of each dump in a text, or [] if the text may be hex digits without offsets.
+
+    Raises ConfigError for rows that break a rule.
+    """
     try:
-        return [_bytes(rows) for rows in _dumps(text.splitlines())]
-    except _Wrong as wrong:
-        if wrong.unmarked:
+        return [_join_dump(rows) for rows in _split_dumps(text.splitlines())]
+    except _InvalidRow as error:
+        if error.maybe_no_dump:
             return []
-        raise ConfigError("data", text.strip().partition("\n")[0][:60], str(wrong)) from None
+        raise ConfigError("data", text.strip().partition("\n")[0][:60], str(error)) from None
 
 
-def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
+def _split_dumps(lines: list[str]) -> Iterator[list[_Row]]:
     """Yield the rows of each dump. It ends at a line that is not a row, or before a row with offset 0."""
     rows: list[_Row] = []
     has_data = is_repeat = False
@@ -80,10 +88,11 @@ def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
         if line.strip() == "*" and rows:
             is_repeat = True
             continue
-        row = _row(line, number, is_repeat)
+        row = _parse_row(line, number, is_repeat)
         is_repeat = False
         if row is None and _contains_bytes(line):
-            raise _Wrong(f"line {number} is not a row: {line.strip()[:40]!r}", unmarked=not _is_certain(rows))
+            reason = f"line {number} is not a row: {line.strip()[:40]!r}"
+            raise _InvalidRow(reason, maybe_no_dump=not _is_certain(rows))
         if has_data and (row is None or (row.data and not int(row.offset, 16))):
             yield rows
             rows, has_data = [], False
@@ -95,48 +104,55 @@ def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
 
 
 def _is_certain(rows: list[_Row]) -> bool:
-    return bool(rows) and all(row.is_marked or row.is_apart for row in rows)
+    """Return whether the rows can only be those of a dump: each offset is recognizable as one."""
+    return bool(rows) and all(row.is_marked or row.is_separated for row in rows)
 
 
 def _contains_bytes(line: str) -> bool:
+    """Return whether a line has several groups of hex digits, and is not a heading."""
     groups = [group.lower() for group in line.split() if re.fullmatch("[0-9A-Fa-f]{2}|[0-9A-Fa-f]{4}", group)]
     return len(groups) > 1 and groups != _HEADING[: len(groups)]
 
 
-def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
+def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
+    """Return the row in a line, or None. The row starts at the first offset that valid bytes follow.
+
+    After a marked offset, only marked ones are tried.
+    """
     is_mark_seen = False
     for match in _OFFSET.finditer(line):
-        end = match["end"]
-        is_marked = ":" in end or "|" in end
+        separator, rest = match["end"], line[match.end() :]
+        is_marked = ":" in separator or "|" in separator
         if is_mark_seen and not is_marked:
             continue
         is_mark_seen = is_mark_seen or is_marked
         try:
-            data, most_digits = _digits(line[match.end() :].rstrip("\r\n"), number)
-        except _Wrong:
+            data, most_digits = _parse_digits(rest.rstrip("\r\n"), number)
+        except _InvalidRow:
             if is_marked and (match["prefix"] or int(match["digits"], 16) == 0):
                 raise
-            if len(line) > _LONGEST:
+            if len(line) > _MAX_ROW_LENGTH:
                 return None
             continue
-        if data or (end.strip() == "" and not line[match.end() :].strip()):
-            is_apart = end == "\t" or len(end) > 1 or not data
-            return _Row(number, match["digits"], is_marked, is_apart, data, most_digits, is_repeat)
+        is_only_offset = not is_marked and not rest.strip()
+        if data or is_only_offset:
+            is_separated = separator == "\t" or len(separator) > 1 or not data
+            return _Row(number, match["digits"], is_marked, is_separated, data, most_digits, is_repeat)
     return None
 
 
-def _digits(rest: str, number: int) -> tuple[bytes, int]:
+def _parse_digits(rest: str, number: int) -> tuple[bytes, int]:
     """Return the bytes of a row, and the number of digits of its longest group.
 
     The characters after the digits may look like hex digits, too. So the bytes are the longest sequence of
     digits that matches the characters after it. Without matching characters, all digits are bytes.
     """
-    whole = _groups(rest)
-    gaps = [] if len(rest) > _LONGEST else list(_GAP.finditer(rest))
+    all_groups = _hex_groups(rest)
+    gaps = [] if len(rest) > _MAX_ROW_LENGTH else list(_GAP.finditer(rest))
     for gap in reversed(gaps):
-        if whole is not None and gap[0] == " ":
+        if all_groups is not None and gap[0] == " ":
             continue
-        groups = _groups(rest[: gap.start()])
+        groups = _hex_groups(rest[: gap.start()])
         if not groups:
             continue
         data = bytes.fromhex("".join(groups))
@@ -155,22 +171,23 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             characters[:8] + characters[9:],
             spaces.decode() + characters,
         )
-        if any(_agree(variant, data, is_enclosed) for variant in variants):
+        if any(_shows_bytes(variant, data, is_enclosed) for variant in variants):
             return data, max(map(len, groups))
-    if whole is None:
-        raise _Wrong(
+    if all_groups is None:
+        raise _InvalidRow(
             f"the digits of line {number} are not hex bytes in the order of the characters to their right; "
             "print bytes, not words (with xxd, hexdump -C, od -tx1 or gdb's x/16xb)"
         )
-    return bytes.fromhex("".join(whole)), max(map(len, whole), default=0)
+    return bytes.fromhex("".join(all_groups)), max(map(len, all_groups), default=0)
 
 
-def _groups(text: str) -> list[str] | None:
-    groups = [_GROUP.fullmatch(group) for group in text.split()]
-    return [group[1] or group[2] for group in groups if group is not None] if all(groups) else None
+def _hex_groups(text: str) -> list[str] | None:
+    """Return the groups of hex digits in a text, without `0x`, or None if it contains anything else."""
+    matches = [_GROUP.fullmatch(group) for group in text.split()]
+    return [match[1] or match[2] for match in matches if match is not None] if all(matches) else None
 
 
-def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
+def _shows_bytes(characters: str, data: bytes, is_enclosed: bool) -> bool:
     """Return whether a column of characters shows these bytes. Trailing spaces may be missing.
 
     A column that is enclosed in bars may have any length, because the closing bar marks its end.
@@ -183,40 +200,45 @@ def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
     )
 
 
-def _bytes(rows: list[_Row]) -> bytes:
+def _join_dump(rows: list[_Row]) -> bytes:
     """Join the rows of a dump, whose offsets are hex, octal or decimal."""
     is_certain = _is_certain(rows)
     if len(rows) == 1 and not is_certain:
-        raise _Wrong("", unmarked=True)
-    wrong = None
+        raise _InvalidRow("", maybe_no_dump=True)
+    first_error = None
     # od prints offsets of seven octal digits, or of seven decimal digits with -Ad. xxd -d prints eight
     # decimal digits.
     for base in (8, 10, 16) if len(rows[0].offset) == 7 else (16, 10):
         try:
-            data = _joined(rows, base)
-        except (_Wrong, ValueError) as error:
-            wrong = wrong or error
+            data = _join_rows(rows, base)
+        except (_InvalidRow, ValueError) as error:
+            first_error = first_error or error
             continue
         if any(row.most_digits > 2 for row in rows if not row.is_marked):
-            raise _Wrong("the words are in the byte order of a machine; print bytes (hexdump -C, od -tx1)")
+            raise _InvalidRow(
+                "the words are in the byte order of a machine; print bytes (hexdump -C, od -tx1)"
+            )
         return data
-    raise _Wrong(
-        str(wrong), unmarked=not is_certain and any(row.most_digits != 2 for row in rows if row.data)
-    )
+    has_words = any(row.most_digits != 2 for row in rows if row.data)
+    raise _InvalidRow(str(first_error), maybe_no_dump=not is_certain and has_words)
 
 
-def _joined(rows: list[_Row], base: int) -> bytes:
-    first = int(rows[0].offset, base)
-    if first and not all(row.is_marked for row in rows if row.data):
-        raise _Wrong(f"line {rows[0].number} has the offset {rows[0].offset}; the first offset must be 0")
+def _join_rows(rows: list[_Row], base: int) -> bytes:
+    """Join the rows of a dump whose offsets are numbers in `base`. Raises if an offset is wrong."""
+    first_offset = int(rows[0].offset, base)
+    if first_offset and not all(row.is_marked for row in rows if row.data):
+        raise _InvalidRow(
+            f"line {rows[0].number} has the offset {rows[0].offset}; the first offset must be 0"
+        )
     data = bytearray()
     row_above = b""
     for row in rows:
-        missing = int(row.offset, base) - first - len(data)
-        if row.is_repeat and row_above and 0 < missing <= MAX_FRAME_SIZE and missing % len(row_above) == 0:
+        missing = int(row.offset, base) - first_offset - len(data)
+        is_plausible_size = 0 < missing <= MAX_FRAME_SIZE
+        if row.is_repeat and row_above and is_plausible_size and missing % len(row_above) == 0:
             data += row_above * (missing // len(row_above))
         elif missing:
-            raise _Wrong(
+            raise _InvalidRow(
                 f"line {row.number} has the offset {row.offset}, but the rows before it have {len(data)} "
                 "bytes; a row is missing or changed"
             )

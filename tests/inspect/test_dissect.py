@@ -396,7 +396,7 @@ def test_an_invalid_frame_has_its_error_and_no_faults() -> None:
 def test_only_the_headers_of_the_batches_after_many_records_are_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kproto.inspect.dissect._MOST_CHECKED", 3)
+    monkeypatch.setattr("kproto.inspect.dissect._MAX_CHECKED_RECORDS", 3)
     good = encode_batch([Record(n, 0, None, b"") for n in range(3)])
     for batches, is_wrong in ((good + good, False), (good + good[:-1] + b"\x7f", True)):
         partition = PartitionProduceData(index=0, records=batches)
@@ -438,7 +438,7 @@ def test_versions_lists_every_api(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_batch_of_many_records_is_not_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kproto.inspect.dissect._MOST_CHECKED", 2000)
+    monkeypatch.setattr("kproto.inspect.dissect._MAX_CHECKED_RECORDS", 2000)
     data = encode_batch([Record(n, 0, None, b"") for n in range(5000)], compression="gzip")
     shown = list(record_lines(data))
     assert len(shown) == 12
