@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-def _late(module: str, name: str) -> Callable[..., Any]:
+def _import_on_call(module: str, name: str) -> Callable[..., Any]:
     """Return a function that imports a codec function and calls it."""
 
     def call(*arguments: object) -> Any:
@@ -73,12 +73,12 @@ def _late(module: str, name: str) -> Callable[..., Any]:
 
 register(
     Codecs(
-        decoder=_late("compiler", "decoder"),
-        encoder=_late("compiler", "encoder"),
-        view_decoder=_late("compiler", "view_decoder"),
-        piece_encoder=_late("compiler", "piece_encoder"),
-        read=_late("interpreter", "decode"),
-        write=_late("interpreter", "encode"),
-        describe=_late("field_docs", "describe"),
+        decoder=_import_on_call("compiler", "decoder"),
+        encoder=_import_on_call("compiler", "encoder"),
+        view_decoder=_import_on_call("compiler", "view_decoder"),
+        piece_encoder=_import_on_call("compiler", "piece_encoder"),
+        read=_import_on_call("interpreter", "decode"),
+        write=_import_on_call("interpreter", "encode"),
+        describe=_import_on_call("field_docs", "describe"),
     )
 )

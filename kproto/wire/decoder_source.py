@@ -21,11 +21,18 @@ from .types import Primitive
 
 
 class DecoderSource(FunctionSource):
+    """The source of the functions that decode a message in one version.
+
+    Methods generate code at the current position, or return expressions for the code. Variables of the
+    generated code: `buf`, the position `p` in it, its `end`, the length `n` and the end `q` of an array.
+    """
+
     function_name = "decode"
     prologue = ""
 
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
+        # The statements to generate after the `unpack` call of the pending run.
         self.after: list[str] = []
         self.names |= {"LAZY": LAZY, "repeat": repeat, "starmap": starmap}
         self.names |= {
@@ -56,7 +63,7 @@ class DecoderSource(FunctionSource):
             self.line(f"{self.values[0]} = buf[p]; p += 1")
         elif self.codes:
             size = struct.calcsize(">" + "".join(self.codes))
-            unpack = self.name(f"unpack_{code_name(self.codes)}", _unpack(tuple(self.codes)))
+            unpack = self.name(f"unpack_{code_name(self.codes)}", _unpacker(tuple(self.codes)))
             self.line(f"{', '.join(self.values)}, = {unpack}(buf, p); p += {size}")
         for text in self.after:
             self.line(text)
@@ -85,7 +92,9 @@ class DecoderSource(FunctionSource):
 
     def tags(self, cls: type[Struct], stored: str) -> None:
         """Generate code that reads a tag section, whose first byte at `p - 1` has already been read."""
-        tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
+        tags = runtime.TagSectionReader(
+            cls, self.version, partial(_compile_tag_reader, self.message, self.version)
+        )
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
     def tag_reader(self, f: Field) -> Decoder:
@@ -100,11 +109,12 @@ class DecoderSource(FunctionSource):
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
         """Return an expression that makes an object with these values, and defaults in its other fields."""
-        last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
-        arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
+        last_set = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
+        arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last_set + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
 
     def default(self, f: Field) -> str:
+        """Return an expression for the default of a field."""
         if f.is_lazy:
             return "LAZY"
         return "[]" if f.default == [] else self.constant(f)
@@ -140,9 +150,11 @@ class DecoderSource(FunctionSource):
         return self.uuid(value) if kind.name == "uuid" else value
 
     def uuid(self, content: str) -> str:
+        """Return an expression that converts 16 bytes to a UUID."""
         return f"uuids[{content}]"
 
     def text(self, content: str) -> str:
+        """Return an expression that decodes the bytes of a string."""
         return f"{content}.decode()" if content != "b''" else "''"
 
     def numbers(self, kind: Primitive, values: str) -> str:
@@ -154,11 +166,11 @@ class DecoderSource(FunctionSource):
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
-        """Generate code that reads a string or bytes."""
-        text = kind.name == "string"
-        with self.length("h" if text else "i", store, nullable, compact):
+        """Generate code that reads a string or bytes, and stores it as `struct` does."""
+        is_text = kind.name == "string"
+        with self.length("h" if is_text else "i", store, nullable, compact):
             content = self.byte_slice(kind, f"p : (p := p + n{' - 1' if compact else ''})")
-            self.line(store % (self.text(content) if text else content))
+            self.line(store % (self.text(content) if is_text else content))
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
@@ -167,23 +179,24 @@ class DecoderSource(FunctionSource):
         The generated code stores None for null. The body of the caller's `with` generates the code for other
         values.
         """
-        long = "long_string" if code == "h" else "long_length"
+        read_long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
         self.flush()
         if nullable:
             self.line(("if not n: " if compact else "if n < 0: ") + store % "None")
             with self.block("else:"):
                 if compact:
-                    self.line(f"if n > 127: n, p = {long}(buf, p, n)")
+                    self.line(f"if n > 127: n, p = {read_long}(buf, p, n)")
                 yield
         else:
             if compact:
-                self.line(f"if not 0 < n < 128: n, p = {long}(buf, p, n)")
+                self.line(f"if not 0 < n < 128: n, p = {read_long}(buf, p, n)")
             else:
                 self.line("if n < 0: raise Malformed")
             yield
 
     def array(self, element: Primitive | type[Struct], items: str, nullable: bool, compact: bool) -> None:
+        """Generate code that reads an array into the variable `items`."""
         with self.length("i", f"{items} = %s", nullable, compact):
             if compact:
                 self.line("n -= 1")
@@ -201,8 +214,8 @@ class DecoderSource(FunctionSource):
                     self.content(element, f"{items}.append(%s)", False, compact)
 
     def structs(self, cls: type[Struct], items: str) -> None:
-        """Read `n` structs."""
-        one_by_one = f"{items}.append(%s)", f"{items}[-1]"
+        """Generate code that reads `n` structs into the variable `items`."""
+        store_and_stored = f"{items}.append(%s)", f"{items}[-1]"
         if self.is_fixed(cls):
             size = minimum_size(cls, self.version, self.flexible)
             self.line(f"q = p + n * {size}")
@@ -210,7 +223,7 @@ class DecoderSource(FunctionSource):
                 with self.block(f"if buf[p + {size - 1} : q : {size}].strip(b'\\0'):"):
                     self.line(f"{items} = []")
                     with self.block("for _ in repeat(None, n):"):
-                        self.struct(cls, *one_by_one)
+                        self.struct(cls, *store_and_stored)
                 with self.block("else:"):
                     self.fixed_structs(cls, items)
             else:
@@ -223,7 +236,7 @@ class DecoderSource(FunctionSource):
                 f"if n >= {MIN_RUN}: n, p = {self.name(f'read_{items}', layouts.read)}({items}, n, buf, p)"
             )
         with self.block("for _ in repeat(None, n) if n else ():"):
-            self.struct(cls, *one_by_one)
+            self.struct(cls, *store_and_stored)
 
     def is_fixed(self, cls: type[Struct]) -> bool:
         """Return whether all fields of the struct in this version, except tagged ones, have a fixed size."""
@@ -237,7 +250,7 @@ class DecoderSource(FunctionSource):
         """
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
-        rows = f"{self.name(f'rows_{code_name([*codes])}', _iter_unpack(codes))}(buf[p:q])"
+        rows = f"{self.name(f'rows_{code_name([*codes])}', _row_unpacker(codes))}(buf[p:q])"
         constructions = self.row_constructions(cls, plain, codes, rows)
         if constructions:
             self.line(f"{items} = {constructions}; p = q")
@@ -270,7 +283,7 @@ class DecoderSource(FunctionSource):
 
     def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
         """Return the function that `layouts` calls to compile the loop for a pattern of field lengths."""
-        return partial(_fill, type(self), self.message, self.version, cls)
+        return partial(_compile_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
         """Return an element's `LayoutPart`s and the `struct` codes of the fields after them, or None.
@@ -287,9 +300,9 @@ class DecoderSource(FunctionSource):
                 fixed += f.kind.code
                 continue
             if isinstance(f.kind, Primitive):
-                prefix, code = 2 if f.kind.name == "string" else 4, "s"
+                prefix_size, code = 2 if f.kind.name == "string" else 4, "s"
             elif isinstance(f.kind, Array):
-                prefix, code = 4, element.code if isinstance(element, Primitive) else ""
+                prefix_size, code = 4, element.code if isinstance(element, Primitive) else ""
             else:
                 return None
             if code in ("", "16s"):
@@ -298,14 +311,14 @@ class DecoderSource(FunctionSource):
                 # empty. Only nullable lists are often null or empty.
                 if not nullable:
                     return None
-            parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
+            parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix_size, code, nullable))
             fixed = ""
         return (parts, fixed) if parts else None
 
     def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
         """Compile the loop over elements whose field lengths match `pattern`; see `layouts.Fill`."""
         self.variables |= {"items", "lengths", "rows"}
-        known = iter(pattern)
+        pattern_lengths = iter(pattern)
         targets: list[str] = []
         lengths: list[str] = []
         values: dict[str, str] = {}
@@ -318,8 +331,8 @@ class DecoderSource(FunctionSource):
                 continue
             lengths.append(self.variable("length"))
             targets.append(lengths[-1])
-            length = next(known)
-            text = isinstance(f.kind, Primitive) and f.kind.name == "string"
+            length = next(pattern_lengths)
+            is_text = isinstance(f.kind, Primitive) and f.kind.name == "string"
             if length < 0:
                 values[f.name] = "None"
             elif isinstance(f.kind, Array):
@@ -331,13 +344,14 @@ class DecoderSource(FunctionSource):
             else:
                 content = self.variable(f.name) if length else "b''"
                 targets += [content] * min(1, length)
-                values[f.name] = self.text(content) if text else content
-        wanted = [self.variable("wanted") for _ in lengths]
-        mismatches = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
+                values[f.name] = self.text(content) if is_text else content
+        expected = [self.variable("expected") for _ in lengths]
+        mismatches = [f"{a} != {b}" for a, b in zip(lengths, expected, strict=True)]
+        mismatches += ["tags"] * self.flexible
         targets += ["tags"] * self.flexible
         self.names["length_hint"] = length_hint
         self.lines.append("def fill(items, rows, lengths):")
-        self.line(f"{', '.join(wanted)}, = lengths")
+        self.line(f"{', '.join(expected)}, = lengths")
         with self.block(f"for {', '.join(targets)}, in rows:"):
             self.line(f"if {' or '.join(mismatches)}: return length_hint(rows) + 1")
             self.line(f"items.append({self.construction(cls, values)})")
@@ -347,6 +361,8 @@ class DecoderSource(FunctionSource):
 
 
 class ViewSource(DecoderSource):
+    """The source of decoders that return records as memoryviews of the buffer."""
+
     function_name = "decode views"
     prologue = "view = memoryview(buf)"
 
@@ -360,11 +376,11 @@ class ViewSource(DecoderSource):
         return f"view[{places}]" if kind.name == "records" else f"bytes(buf[{places}])"
 
 
-def _tag_reader(message: type[Message], version: int, f: Field) -> Decoder:
+def _compile_tag_reader(message: type[Message], version: int, f: Field) -> Decoder:
     return DecoderSource(message, version).tag_reader(f)
 
 
-def _fill(
+def _compile_fill(
     source: type[DecoderSource], message: type[Message], version: int, cls: type[Struct], pattern: Pattern
 ) -> Fill:
     return source(message, version).fill(cls, pattern)
@@ -376,10 +392,10 @@ _UUIDS = runtime.Uuids()
 
 
 @cache
-def _unpack(codes: tuple[str, ...]) -> Callable[[bytes, int], tuple[Any, ...]]:
+def _unpacker(codes: tuple[str, ...]) -> Callable[[bytes, int], tuple[Any, ...]]:
     return struct.Struct(">" + "".join(codes)).unpack_from
 
 
 @cache
-def _iter_unpack(codes: tuple[str, ...]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+def _row_unpacker(codes: tuple[str, ...]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
     return struct.Struct(">" + "".join(codes)).iter_unpack

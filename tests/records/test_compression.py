@@ -161,7 +161,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
     pytest.importorskip(package)
     data = b"".join(compress(1, member) for member in (b"", *members))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gzip, "_inflating", lambda: importlib.import_module(package))
+        patch.setattr(gzip, "_zlib_package", lambda: importlib.import_module(package))
         assert decompress(1, data + behind) == b"".join(members)
         with pytest.raises(CodecError):
             decompress(1, data[:-1])
@@ -187,7 +187,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return getattr(self.inner, name)
 
     package = SimpleNamespace(decompressobj=Counting, error=zlib.error)
-    monkeypatch.setattr(gzip, "_inflating", lambda: package)
+    monkeypatch.setattr(gzip, "_zlib_package", lambda: package)
     return sizes
 
 
@@ -215,7 +215,7 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
 
     def outcome(package: str) -> bytes | None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gzip, "_inflating", lambda: importlib.import_module(package))
+            patch.setattr(gzip, "_zlib_package", lambda: importlib.import_module(package))
             try:
                 return decompress(1, bytes(packed))
             except CodecError:

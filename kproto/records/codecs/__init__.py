@@ -38,7 +38,7 @@ def cramjam(codec: str) -> ModuleType:
 
 
 def into(unpack: Callable[..., int], data: memoryview, out: memoryview) -> int:
-    """Decompress with cramjam's function `unpack` and convert its exceptions."""
+    """Decompress with cramjam's function `unpack`; convert its exceptions to `Full` or `CodecError`."""
     try:
         return unpack(data, out)
     except Exception as error:  # cramjam.DecompressionError

@@ -12,11 +12,14 @@ from typing import Any
 
 from . import CodecError, Full
 
-_STEP = 1 << 20
+# The maximum size (bytes) of a piece of input, and of a block of output.
+_MAX_STEP = 1 << 20
 # The size (bytes) of the first piece of input that is read from the second and each later member of a file.
-_AHEAD = 1 << 10
+_FIRST_PIECE_SIZE = 1 << 10
 # The size in bytes of the smallest member, which has only a header and a trailer.
-_LEAST = 18
+_MIN_MEMBER_SIZE = 18
+# The start of a member: gzip's magic number, and the compression method deflate.
+_MEMBER_START = b"\x1f\x8b\x08"
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -28,9 +31,9 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """Decompress all members of a gzip file; raise Full if the output exceeds `limit` bytes."""
     parts: list[bytes] = []
     remaining = limit
-    for part in blocks(data):
-        parts.append(part)
-        remaining -= len(part)
+    for block in blocks(data):
+        parts.append(block)
+        remaining -= len(block)
         if remaining < 0:
             raise Full
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -48,42 +51,45 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
     empty members, and the rest of the piece is copied after each of them.
     """
     view = memoryview(data)
-    package = _inflating()
+    package = _zlib_package()
     unpacker = package.decompressobj(31)
-    piece: bytes | memoryview = view[:_STEP]
-    passed = len(piece)
-    ahead = _STEP
+    piece: bytes | memoryview = view[:_MAX_STEP]
+    position = len(piece)
+    piece_size = _MAX_STEP
     while True:
         try:
-            part: bytes = unpacker.decompress(piece, _STEP)
+            block: bytes = unpacker.decompress(piece, _MAX_STEP)
         except package.error as error:
             raise CodecError(str(error)) from None
-        if part:
-            yield part
+        if block:
+            yield block
         if unpacker.eof:
-            passed -= len(unpacker.unused_data)
-            if len(view) - passed < _LEAST or bytes(view[passed : passed + 3]) != b"\x1f\x8b\x08":
+            position -= len(unpacker.unused_data)
+            if (
+                len(view) - position < _MIN_MEMBER_SIZE
+                or bytes(view[position : position + 3]) != _MEMBER_START
+            ):
                 return
             unpacker = package.decompressobj(31)
-            ahead, piece = _AHEAD, b""
+            piece_size, piece = _FIRST_PIECE_SIZE, b""
         else:
             piece = unpacker.unconsumed_tail
         if not piece:
-            piece = view[passed : passed + ahead]
-            passed += len(piece)
-            ahead = min(4 * ahead, _STEP)
-            if not part and not piece:
+            piece = view[position : position + piece_size]
+            position += len(piece)
+            piece_size = min(4 * piece_size, _MAX_STEP)
+            if not block and not piece:
                 raise CodecError("the gzip data end too early")
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
-    plain = decompress(data, len(out))
-    out[: len(plain)] = plain
-    return len(plain)
+    output = decompress(data, len(out))
+    out[: len(output)] = output
+    return len(output)
 
 
 @cache
-def _inflating() -> Any:
+def _zlib_package() -> Any:
     """Return the fastest installed package that has zlib's interface."""
     try:
         return import_module("isal.isal_zlib")

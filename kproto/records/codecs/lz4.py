@@ -13,13 +13,14 @@ from typing import Any
 
 from . import CodecError, Full, cramjam, into
 
-_RATIO = 255  # The largest ratio of output to input: each byte of a length adds at most 255 bytes of output.
+_MAX_RATIO = 255  # The largest ratio of output to input: each byte of a length adds 255 bytes at most.
 _MAGIC = b"\x04\x22\x4d\x18"
 # The start of a frame: version 1, independent blocks of 64 KiB, header checksum.
 _HEADER = _MAGIC + b"\x60\x40\x82"
-_BLOCK = 64 << 10
-_END = b"\x00\x00\x00\x00"
-_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_BLOCK_SIZE = 64 << 10
+_END_MARK = b"\x00\x00\x00\x00"
+# Maps the code in a frame header to the size in bytes of the frame's largest block.
+_MAX_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 
 _uint32 = struct.Struct("<I").unpack_from
 
@@ -31,14 +32,14 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
         options |= {"mode": "high_compression", "compression": level}
     parts: list[bytes] = [_HEADER]
     view = memoryview(data)
-    for start in range(0, len(view), _BLOCK):
-        plain = view[start : start + _BLOCK]
+    for start in range(0, len(view), _BLOCK_SIZE):
+        plain = view[start : start + _BLOCK_SIZE]
         block = bytes(pack(plain, **options))
         if len(block) < len(plain):
             parts += (len(block).to_bytes(4, "little"), block)
         else:
             parts += ((len(plain) | 1 << 31).to_bytes(4, "little"), bytes(plain))
-    parts.append(_END)
+    parts.append(_END_MARK)
     return b"".join(parts)
 
 
@@ -68,21 +69,21 @@ def with_old_header(frame: bytes) -> bytes:
 
 
 @lru_cache(64)
-def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
+def _read_header(head: bytes, is_magic_0: bool) -> tuple[int, int, int, bool]:
     """Parse the frame header; return the properties of the frame's blocks.
 
-    Returns the offset of the first block, the size of the largest block, the number of checksum bytes after
-    each block, and whether blocks depend on earlier blocks.
+    Returns the offset of the first block, the maximum size of a block, the number of checksum bytes after
+    each block, and whether blocks depend on earlier blocks. The header checksum of magic 0 is not checked.
     """
     if len(head) < 7 or not head.startswith(_MAGIC):
         raise CodecError("not an lz4 frame")
-    flags, largest = head[4], _BLOCK_SIZES.get(head[5] >> 4 & 7)
+    flags, max_block_size = head[4], _MAX_BLOCK_SIZES.get(head[5] >> 4 & 7)
     at = 14 if flags & 0x08 else 6
-    if flags >> 6 != 1 or largest is None or flags & 0x01 or at >= len(head):
+    if flags >> 6 != 1 or max_block_size is None or flags & 0x01 or at >= len(head):
         raise CodecError("the lz4 frame is of a kind that Kafka doesn't write")
-    if not old and head[at] != header_checksum(head[4:at]):
+    if not is_magic_0 and head[at] != header_checksum(head[4:at]):
         raise CodecError("wrong checksum of the lz4 header")
-    return at + 1, largest, 4 if flags & 0x10 else 0, not flags & 0x20
+    return at + 1, max_block_size, 4 if flags & 0x10 else 0, not flags & 0x20
 
 
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
@@ -91,12 +92,13 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     A frame of independent blocks, or of one block, is decompressed block by block. This is up to twice as
     fast as cramjam's frame reader, which decompresses all other frames.
 
-    Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
+    `old` is true for data of magic 0. Checksums of blocks and content are not checked, because the batch's
+    CRC covers the same bytes.
     """
-    at, largest, extra, linked = _open(data, old)
+    at, max_block_size, checksum_size, linked = _read_frame(data, old)
     module = cramjam("lz4")
     if not linked:
-        return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
+        return _decompress_blocks(data, at, out, max_block_size, checksum_size, module.decompress_block_into)
     if old:  # Replace Kafka's header checksum of magic 0 with the standard one, which cramjam requires.
         head = data[: at - 1].tobytes()
         data = memoryview(head + bytes((header_checksum(head[4:]),)) + bytes(data[at:]))
@@ -104,31 +106,39 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
 
 
 def blocks(data: memoryview, old: bool = False) -> Iterator[bytes] | None:
-    """Decompress one frame block by block. Return None if its blocks depend on each other."""
-    at, largest, extra, linked = _open(data, old)
-    return None if linked else _blocks(data, at, largest, extra)
+    """Decompress one frame block by block. Return None if its blocks depend on each other.
+
+    `old` is true for data of magic 0.
+    """
+    at, max_block_size, checksum_size, linked = _read_frame(data, old)
+    return None if linked else _decompressed_blocks(data, at, max_block_size, checksum_size)
 
 
 def is_linked(data: memoryview, old: bool = False) -> bool:
-    """Return whether the frame has several blocks that depend on each other."""
-    return _open(data, old)[3]
+    """Return whether the frame has several blocks that depend on each other.
+
+    `old` is true for data of magic 0.
+    """
+    return _read_frame(data, old)[3]
 
 
-def _open(data: memoryview, old: bool) -> tuple[int, int, int, bool]:
+def _read_frame(data: memoryview, is_magic_0: bool) -> tuple[int, int, int, bool]:
     """Return the values of `_read_header`, with False as the last one if the frame has only one block."""
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
-    at, largest, extra, linked = _read_header(head, old)
-    return at, largest, extra, linked and not _is_one_block(data, at, extra)
+    at, max_block_size, checksum_size, linked = _read_header(head, is_magic_0)
+    return at, max_block_size, checksum_size, linked and not _is_one_block(data, at, checksum_size)
 
 
-def _blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[bytes]:
+def _decompressed_blocks(
+    data: memoryview, at: int, max_block_size: int, checksum_size: int
+) -> Iterator[bytes]:
     unpack = cramjam("lz4").decompress_block_into
-    out = memoryview(bytearray(largest))
-    for block, is_plain in _raw_blocks(data, at, largest, extra):
+    out = memoryview(bytearray(max_block_size))
+    for block, is_plain in _raw_blocks(data, at, max_block_size, checksum_size):
         if is_plain:
             yield bytes(block)
             continue
-        target = out[: min(largest, _RATIO * len(block) + 16)]
+        target = out[: min(max_block_size, _MAX_RATIO * len(block) + 16)]
         try:  # Without the size, cramjam would read the first four bytes of the block as its size.
             written: int = unpack(block, target, len(target))
         except Exception as error:  # cramjam.DecompressionError
@@ -136,49 +146,58 @@ def _blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[byt
         yield bytes(target[:written])
 
 
-def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[tuple[memoryview, bool]]:
+def _raw_blocks(
+    data: memoryview, at: int, max_block_size: int, checksum_size: int
+) -> Iterator[tuple[memoryview, bool]]:
     """Yield each block of a frame, and whether the block is stored without compression."""
     end = len(data)
     while at + 4 <= end:
-        head: int = _uint32(data, at)[0]
+        # The top bit of a block's header is set if the block is stored without compression.
+        block_header: int = _uint32(data, at)[0]
         at += 4
-        is_plain, size = head >> 31 == 1, head & 0x7FFFFFFF
+        is_plain, size = block_header >> 31 == 1, block_header & 0x7FFFFFFF
         if size == 0:  # A size of 0 ends the frame even if the top bit is set, as in Java.
             return
-        if size > end - at or size > largest:
+        if size > end - at or size > max_block_size:
             raise CodecError("an lz4 block is larger than allowed, or ends too early")
         yield data[at : at + size], is_plain
-        at += size + extra
+        at += size + checksum_size
     raise CodecError("the lz4 frame ends too early")
 
 
-def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
+def _is_one_block(data: memoryview, at: int, checksum_size: int) -> bool:
     """Return whether the frame ends after the block at `at`. Frames of small batches have only one block."""
     if at + 8 > len(data):
         return False
-    stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
-    return data[stop : stop + 4].tobytes() == _END
+    stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + checksum_size
+    return data[stop : stop + 4].tobytes() == _END_MARK
 
 
 def _decompress_blocks(
-    data: memoryview, at: int, out: memoryview, largest: int, extra: int, unpack: Callable[..., int]
+    data: memoryview,
+    at: int,
+    out: memoryview,
+    max_block_size: int,
+    checksum_size: int,
+    unpack: Callable[..., int],
 ) -> int:
-    room, written = len(out), 0
-    for block, is_plain in _raw_blocks(data, at, largest, extra):
+    """Decompress the blocks from `at` on into `out`; return the number of bytes. Raises Full."""
+    capacity, written = len(out), 0
+    for block, is_plain in _raw_blocks(data, at, max_block_size, checksum_size):
         size = len(block)
         if is_plain:
-            if size > room - written:
+            if size > capacity - written:
                 raise Full
             out[written : written + size] = block
             written += size
             continue
-        most = min(largest, _RATIO * size + 16)
-        target = out[written : written + most]
+        max_output = min(max_block_size, _MAX_RATIO * size + 16)
+        target = out[written : written + max_output]
         try:  # Without `size`, cramjam would read the first four bytes of the block as its size.
             written += unpack(block, target, len(target))
         # cramjam raises DecompressionError for malformed input and for a buffer that is too small.
         except Exception as error:
-            if room - written < most:
+            if capacity - written < max_output:
                 raise Full from None
             raise CodecError(str(error)) from None
     return written

@@ -14,7 +14,7 @@ from . import CodecError, Full, cramjam
 
 # The largest ratio of output to input. A copy instruction of 3 bytes writes 64 bytes, so a valid block grows
 # by a factor of at most 21.4.
-_RATIO = 22
+_MAX_RATIO = 22
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10  # The size of a block in bytes: the default of SnappyOutputStream.
@@ -78,7 +78,7 @@ def size_of(block: memoryview) -> int:
         size: int = cramjam("snappy").decompress_raw_len(block)
     except Exception as error:  # cramjam.DecompressionError
         raise CodecError(str(error)) from None
-    if size > _RATIO * len(block) or not len(block):
+    if size > _MAX_RATIO * len(block) or not len(block):
         raise CodecError(f"a snappy block of {len(block)} bytes is too small for its stated size of {size}")
     return size
 
@@ -86,27 +86,29 @@ def size_of(block: memoryview) -> int:
 def start_of(block: memoryview, most: int) -> bytes:
     """Return up to `most` bytes of the literal with which a raw block begins.
 
-    The result is empty if the block is truncated.
+    The result is empty if nothing follows the size. `size_of` must have accepted the block.
     """
     at = 0
     while block[at] > 127:  # Skip the size at the start of the block.
         at += 1
-    head, at = block[at + 1 : at + 6].tobytes(), at + 2
-    if not head:
+    # The literal's tag has the length minus 1, or says that the length minus 1 is in the next bytes.
+    tag, at = block[at + 1 : at + 6].tobytes(), at + 2
+    if not tag:
         return b""
-    size, more = head[0] >> 2, 0
-    if size >= 60:
-        more = size - 59
-        size = int.from_bytes(head[1 : 1 + more], "little")
-    return block[at + more : at + more + size + 1][:most].tobytes()
+    length_minus_1, length_bytes = tag[0] >> 2, 0
+    if length_minus_1 >= 60:
+        length_bytes = length_minus_1 - 59
+        length_minus_1 = int.from_bytes(tag[1 : 1 + length_bytes], "little")
+    start = at + length_bytes
+    return block[start : start + length_minus_1 + 1][:most].tobytes()
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
     unpack: Callable[..., int] = cramjam("snappy").decompress_raw_into
-    written, room = 0, len(out)
+    written, capacity = 0, len(out)
     for block in blocks_of(data):
         stop = written + size_of(block)
-        if stop > room:
+        if stop > capacity:
             raise Full
         if stop > written:
             try:

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import CodecError, Full, cramjam, into
 
-_BLOCK = 128 << 10  # The maximum size in bytes of a zstd block.
+_MAX_BLOCK_SIZE = 128 << 10  # The maximum size in bytes of a zstd block.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"  # The last three bytes of a skippable frame's magic number.
 
@@ -46,12 +46,14 @@ def _read_header(data: memoryview, at: int) -> tuple[int, int]:
     width of 0 means that the header has no size.
     """
     flags = data[at + 4]
-    single = flags >> 5 & 1
-    width = (single, 2, 4, 8)[flags >> 6]
-    return at + 6 - single + (0, 1, 2, 4)[flags & 3] + width, width
+    # A single-segment frame has no window descriptor, which is one byte.
+    is_single_segment = flags >> 5 & 1
+    window_size, dictionary_id_size = 1 - is_single_segment, (0, 1, 2, 4)[flags & 3]
+    width = (is_single_segment, 2, 4, 8)[flags >> 6]
+    return at + 5 + window_size + dictionary_id_size + width, width
 
 
-def _is_complete(data: memoryview) -> bool:
+def _has_complete_frames(data: memoryview) -> bool:
     """Return whether `data` consists of complete frames: Java's `ZstdInputStream` rejects other data."""
     at, end = 0, len(data)
     while end - at >= 8:
@@ -67,15 +69,15 @@ def _is_complete(data: memoryview) -> bool:
 
 def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
     """Return the end of the frame whose blocks start at `at`; a truncated frame ends beyond `data`."""
-    end, last = len(data), 0
-    while not last:
+    end, is_last = len(data), 0
+    while not is_last:
         if at + 3 > end:
             return end + 1
-        head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
-        last, kind = head & 1, head >> 1 & 3
-        # A block of kind 1 (RLE) has one byte, which the decompressor repeats. Other blocks have as many
+        block_header = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        is_last, block_type = block_header & 1, block_header >> 1 & 3
+        # A block of type 1 (RLE) has one byte, which the decompressor repeats. Other blocks have as many
         # bytes as their header says.
-        at += 3 + (1 if kind == 1 else head >> 3)
+        at += 3 + (1 if block_type == 1 else block_header >> 3)
     # The checksum flag has the value 4, which is also the size of the checksum in bytes.
     return at + (flags & 4)
 
@@ -86,7 +88,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
         at, size = header
         if size <= len(out) and _end_of_frame(data, at, data[4]) == len(data):
             try:
-                context = _contexts.pop()
+                context = _idle_contexts.pop()
             except IndexError:
                 context = package.ZstdDecompressor()
             try:
@@ -97,7 +99,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
                 # cramjam reads the frame again and raises an error that says why the frame is malformed.
                 pass
             finally:
-                _contexts.append(context)
+                _idle_contexts.append(context)
     written = into(cramjam("zstd").decompress_into, data, out)
     _check_complete(data)
     return written
@@ -115,20 +117,21 @@ def start_of(data: memoryview, most: int) -> bytes:
 
 
 def _check_complete(data: memoryview) -> None:
-    if not _is_complete(data):
+    """Raise CodecError unless `data` consists of complete frames."""
+    if not _has_complete_frames(data):
         raise CodecError("the zstd data do not consist of complete frames")
 
 
 def blocks(data: memoryview) -> Iterator[bytes] | None:
     """Decompress all frames in blocks of at most 128 KiB. Return None if zstandard is not installed."""
     package = _zstandard()
-    return None if package is None else _blocks(package, data)
+    return None if package is None else _decompressed_blocks(package, data)
 
 
-def _blocks(package: Any, data: memoryview) -> Iterator[bytes]:
+def _decompressed_blocks(package: Any, data: memoryview) -> Iterator[bytes]:
     try:
         with package.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            while block := reader.read(_BLOCK):
+            while block := reader.read(_MAX_BLOCK_SIZE):
                 yield block
     except package.ZstdError as error:
         raise CodecError(str(error)) from None
@@ -137,10 +140,11 @@ def _blocks(package: Any, data: memoryview) -> Iterator[bytes]:
 
 @cache
 def _zstandard() -> Any:
+    """Return the package zstandard, or None if it is not installed."""
     try:
         return import_module("zstandard")
     except ImportError:
         return None
 
 
-_contexts: list[Any] = []  # Decompression contexts that no thread uses now.
+_idle_contexts: list[Any] = []  # Decompression contexts for the next calls.

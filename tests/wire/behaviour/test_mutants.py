@@ -78,8 +78,8 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         reads_runs,
     ),
     "tags in a run are skipped": (
-        'strict=True)] + ["tags"] * self',
-        'strict=True)] + ["False"] * self',
+        'mismatches += ["tags"] * self',
+        'mismatches += ["False"] * self',
         reads_runs,
     ),
     "one more of a run is taken for read": ("length_hint(rows) + 1", "length_hint(rows)", reads_runs),
