@@ -31,8 +31,8 @@ def code(cell: str) -> list[str]:
 def names(page: str, heading: str = "") -> set[str]:
     """Return the dotted names in the first column.
 
-    A name may omit the prefix of the previous name in its row. After `Group.Session.Timeout`,
-    `Heartbeat.Interval` also stands for `Group.Heartbeat.Interval`.
+    A name may omit a prefix of the previous name in its row. After `Group.Session.Timeout`,
+    `Heartbeat.Interval` may also mean `Group.Heartbeat.Interval`, so both names are returned.
     """
     names_on_page: set[str] = set()
     for cells in rows(page, heading):

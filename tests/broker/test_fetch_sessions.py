@@ -87,9 +87,8 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 ) -> None:
     """A fetch at a position that was truncated gets the diverging epoch (KIP-595).
 
-    The fetch gets the diverging epoch even if the log has grown back to its former length.
-
-    The broker compares the fetch position with the end of the last fetched epoch.
+    The broker compares the fetch position with the end of the last fetched epoch. It therefore returns the
+    diverging epoch even if the log has grown back to its former length.
     """
     for _ in range(2):
         producer.produce(batch_of(b"a"))

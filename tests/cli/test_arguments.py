@@ -180,7 +180,8 @@ def test_words_that_no_parser_recognizes_are_shown_without_values(words: list[st
 @pytest.mark.parametrize(
     ("words", "message", "shown"),
     [
-        # The password is also a word in the mask "[hidden]", and must not be masked again there.
+        # The password "hidden" is also a word of the mask "[hidden]". This word of the mask must not be
+        # masked again.
         (["--password", "hidden"], "'hidden' is invalid", "'[hidden]' is invalid"),
         (["--password", "x", "x"], "x is invalid", "[hidden] is invalid"),
         (["--password", ""], "'' is invalid", "'' is invalid"),

@@ -1,4 +1,4 @@
-"""`kproto assign` prints an assignment with its reasons, or an object for each JSON line of stdin."""
+"""`kproto assign` prints an assignment with its reasons; with `--lines`, an object for each line of stdin."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from kproto.cli import build_parser
 from kproto.cli.arguments import Parser
 
 WIDE = 1_000
-# Arguments that keep a lower-case name. Errors of `kproto decode` also call the bytes of a file "data".
+# Arguments that keep a lower-case name. The errors of `kproto decode` use the name "data" both for this
+# argument and for the bytes of a file.
 LOWER_CASE = ("data",)
 
 

@@ -26,8 +26,8 @@ ROWS = [
     (kcat, re.findall("`(kproto .*?)`", ours))
     for kcat, ours in re.findall(r"^\| `(kcat .*?)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 ]
-# A key is a kcat call of the page. A value has the lines that kproto's command prints for the ten records.
-# Other calls only have to succeed.
+# A key is a kcat call of the page. A value has the lines that the equivalent kproto command must print. For
+# the page's other calls, the test does not compare the output: their kproto commands only have to succeed.
 PRINTED = {
     "kcat -C -t flights -e": [f"v{n}" for n in range(10)],
     "kcat -C -t flights -o -5 -e": [f"v{n}" for n in range(5, 10)],
@@ -59,7 +59,7 @@ def flights(broker: Server) -> Iterator[None]:
 
 @pytest.fixture
 def registry(broker: Server) -> Iterator[str]:
-    """Replace the records of `flights` with an Avro string, and yield the address of its schema registry."""
+    """Replace the records of `flights` with one Avro string, and yield its schema registry's address."""
     pytest.importorskip("fastavro")
     pytest.importorskip("urllib3")
     with registry_server() as server, Admin(broker.bootstrap) as admin:

@@ -242,7 +242,7 @@ def test_a_capture_of_another_port_has_a_hint_for_wireshark(
     port: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Proxy(WatchProxy):
-        """A proxy that connects to no cluster, and is interrupted, as if by Ctrl-C, when it starts."""
+        """A proxy that connects to no cluster, and raises KeyboardInterrupt at its start, as Ctrl-C does."""
 
         async def __aenter__(self) -> WatchProxy:
             raise KeyboardInterrupt

@@ -2,8 +2,8 @@
 
 The brokers have the same users, ACLs and resources.
 
-alice has all permissions and creates the ACLs. bob has some permissions. Each request names allowed,
-forbidden and missing resources.
+alice has all permissions and creates the ACLs. bob has some permissions. Each request names resources that
+bob may use, resources that bob may not use, and missing resources.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ class Side:
         while self.ask(
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
-            # A Kafka broker that has just started returns an error until it can assign its first producer id.
+            # A Kafka broker that has just started answers InitProducerId with an error until it has producer
+            # ids to assign.
             time.sleep(0.2)
         for name in TRANSACTIONS:  # alice initializes the transactional ids, so that they exist.
             init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)

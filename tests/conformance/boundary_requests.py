@@ -1,7 +1,7 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
-not reject the request before it reads the field with the odd value.
+A request is drawn field by field from its declaration. Few fields get an odd value, because the broker often
+rejects a request at its first odd value and does not read the rest.
 
 The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids of topics, producers
 and members that the broker chose.
@@ -39,7 +39,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The test data of one broker. The two brokers' scenes have the same names but different ids."""
+    """The test data of one broker. Two compared brokers' scenes have the same names but different ids."""
 
     title: str
     ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])
@@ -96,8 +96,9 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # The last pair has an unknown producer id. Ids of other producers are not drawn, because Kafka
-    # remembers the sequence number of a transactional batch even if it rejects the batch.
+    # The last pair has an unknown producer id. Ids of other producers are not drawn: Kafka remembers the
+    # sequence number of a transactional batch even if it rejects the batch, and compares later batches of
+    # this producer with it.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -235,9 +236,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # Unknown transactional ids are not drawn, because the errors differ. If the epoch is also older than
-        # that of the producer's last marker in `__consumer_offsets`, Kafka answers INVALID_PRODUCER_EPOCH,
-        # but the embedded broker answers INVALID_PRODUCER_ID_MAPPING.
+        # Unknown transactional ids are not drawn. With an unknown id, and an epoch older than that of the
+        # producer's last marker in `__consumer_offsets`, Kafka answers INVALID_PRODUCER_EPOCH, but the
+        # embedded broker answers INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),

@@ -74,8 +74,9 @@ class LargeRequests:
         arrays = list(_arrays(cls, self.version))
         self.large = random.choice(arrays) if arrays else None
         self.count = int(self.most ** random.random())
-        # The elements of the large array: "equal" elements, or different ones. The strings of different
-        # elements are unknown names ("new"), or names of existing topics and groups ("existing").
+        # What the large array contains. "equal": copies of one element. "new": different elements, whose
+        # strings are unknown names. "existing": different elements, whose strings are mostly names of
+        # existing topics and groups.
         self.names = random.choice(["equal", "new", "existing"])
         return self.version, self._struct(cls, "")
 

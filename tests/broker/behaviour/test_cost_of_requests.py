@@ -3,7 +3,8 @@
 The tests send random requests of every API to a broker with topics, records and groups. The requests have
 large arrays, repeated names, and names of existing resources.
 
-A request's work is measured as its number of calls of Python and C functions, which is the same everywhere.
+A request's work is measured as its number of calls of Python and C functions. Unlike the time, this number
+does not depend on the speed of the machine.
 
 KPROTO_SEED repeats a run. `tox -e soak` draws 10,000 requests.
 """

@@ -1,4 +1,6 @@
-"""The broker copies a large request or response only once. Sending a response needs no additional memory."""
+"""The broker copies a large request only into the log, and fetched records only into the response. Sending
+the response makes no further copy.
+"""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ TELEMETRY = (71, 72)
 def test_an_api_that_an_older_kafka_does_not_have_is_left_out() -> None:
     """An API that `highest` excludes is not advertised.
 
-    As in Kafka, the broker closes the connection on a request of this API. kproto's client raises
-    UnsupportedVersion instead of sending such a request.
+    As in Kafka, the broker closes a connection on which it receives a request of an excluded API. kproto's
+    client raises UnsupportedVersion instead of sending such a request.
     """
     with (
         running(highest={"DescribeCluster": -1, "EndTxn": -1}) as server,

@@ -1,6 +1,7 @@
 """Each request needs exactly the permissions that `TABLE` lists.
 
-An entry of `TABLE` describes a request. Below its title is the response to a caller with all permissions.
+The first line of an entry in `TABLE` is the title of a request. The second line is the response to a caller
+with all permissions.
 
 Each further line is a needed permission (operation, resource, name), and the response to a caller that lacks
 only this permission.
@@ -512,9 +513,9 @@ def test_the_table_has_all_apis_and_permissions() -> None:
         for need in ROWS[request.title].needs
     }
     assert listed <= declared
-    # The table lacks two permissions, which decide only whether a field has a value. The fields are the
-    # cluster's authorized operations and a topic's name. tests/broker/behaviour/test_delegation_tokens.py
-    # tests the permissions for delegation tokens.
+    # The table lacks two permissions, because they decide only whether a response field has a value: the
+    # cluster's authorized operations in DescribeCluster, and a topic's name in DeleteTopics.
+    # tests/broker/behaviour/test_delegation_tokens.py tests the permissions for delegation tokens.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),

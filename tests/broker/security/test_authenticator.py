@@ -140,8 +140,9 @@ def test_a_second_re_authentication_within_a_second_is_refused() -> None:
 def test_an_expired_session_is_closed_by_a_re_authentication_too_soon() -> None:
     stage = LoginStage(connections_max_reauth_ms="500")
     stage.alice()
-    # A client may still re-authenticate after its session has expired. The minimum interval does not apply to
-    # the first re-authentication.
+    # The first re-authentication succeeds after the session has expired, because the minimum interval of 1 s
+    # applies only between re-authentications. The second re-authentication is too soon, so the expired
+    # session ends.
     stage.now += 600
     assert stage.alice().error_code == 0
     stage.now += 600

@@ -12,7 +12,8 @@ Some passwords cannot be recognized as passwords, so the errors show them:
   --user-principal)
 * a value of an existing option whose values are not secret (`--listen alice:PASSWORD`, or `--key PASSWORD`,
   where --key abbreviates --key-format)
-* `NAME@PASSWORD@HOST`, and the words of `kproto decode`, which are data
+* PASSWORD in `NAME@PASSWORD@HOST`
+* a word after `kproto decode`, because it counts as the data to decode
 """
 
 from __future__ import annotations
