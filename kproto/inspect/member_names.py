@@ -11,7 +11,7 @@ from .exchanges import Exchange
 
 # Requests that only the member itself sends. Their connection is the member's connection. An admin client may
 # send the other group requests, such as LeaveGroup and OffsetCommit, for a member.
-_OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
+_MEMBER_ONLY_APIS = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
 class MemberNames:
@@ -25,40 +25,45 @@ class MemberNames:
     """
 
     def __init__(self) -> None:
-        self._members: dict[tuple[str, str], str] = {}
-        self._connections: dict[int, str] = {}
-        self._taken: dict[str, set[str]] = {}
+        # Maps (group, member id) to the member's name.
+        self._names: dict[tuple[str, str], str] = {}
+        self._names_by_connection: dict[int, str] = {}
+        # Maps a group to the names of its members.
+        self._used_names: dict[str, set[str]] = {}
 
     def of(self, exchange: Exchange) -> str:
-        """Return the name of the member that sent the request."""
+        """Return the name of the member that sent the request, and record the name for its member id.
+
+        The name is also recorded for the connection if only the member itself sends this request.
+        """
         request: Any = exchange.request
         response: Any = exchange.response
         group = getattr(request, "group_id", None)
         member_id = getattr(request, "member_id", "") or getattr(response, "member_id", "")
         base = exchange.client or "client"
         if not group or not member_id:
-            return self._connections.get(exchange.connection, base)
-        name = self.member(group, member_id, base, self._connections.get(exchange.connection))
-        if exchange.api in _OWN:
-            self._connections[exchange.connection] = name
+            return self._names_by_connection.get(exchange.connection, base)
+        name = self.member(group, member_id, base, self._names_by_connection.get(exchange.connection))
+        if exchange.api in _MEMBER_ONLY_APIS:
+            self._names_by_connection[exchange.connection] = name
         return name
 
     def known(self, group: str, member_id: str) -> str | None:
         """Return the name of a member id, or None if no exchange has contained it."""
-        return self._members.get((group, member_id))
+        return self._names.get((group, member_id))
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
-        """Return the name of a member id.
+        """Return the name of a member id, and record the name of a new member id.
 
         A new member id gets the name `known`. If `known` is None, the name is `base`, followed by a number if
         another member of the group has this name.
         """
-        name = self._members.get((group, member_id))
+        name = self._names.get((group, member_id))
         if name is None:
-            names = self._taken.setdefault(group, set())
+            names = self._used_names.setdefault(group, set())
             name, number = known or base, 2
             while known is None and name in names:
                 name, number = f"{base} ({number})", number + 1
             names.add(name)
-            self._members[group, member_id] = name
+            self._names[group, member_id] = name
         return name

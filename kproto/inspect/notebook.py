@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 # The maximum number of records, fields of a message, bytes of a field, and characters of a key or value that
 # are shown.
-_MOST_ROWS: Final = 10
-_MOST_FIELDS: Final = 200
-_MOST_BYTES: Final = 16
-_MOST_CHARACTERS: Final = 60
+_MAX_ROWS: Final = 10
+_MAX_FIELDS: Final = 200
+_MAX_BYTES: Final = 16
+_MAX_CHARACTERS: Final = 60
 # The number of bytes at the start of a message that are decoded first.
-_FIRST_BYTES: Final = 64 * 1024
+_PREFIX_SIZE: Final = 64 * 1024
 # The maximum number of characters of the repr of a message that no version can encode.
-_MOST_OF_A_REPR: Final = 2000
+_MAX_REPR_CHARACTERS: Final = 2000
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
@@ -50,11 +50,11 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     All texts are escaped. A cell whose value is None is empty.
     """
     head = "".join(f"<th style='text-align: left'>{escape(column)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_render_cell, row))}</tr>" for row in rows)
     return (
-        f"<div><p><b>{_text(heading)}</b></p>"
+        f"<div><p><b>{_escape_text(heading)}</b></p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"{f'<p>{_text(below)}</p>' if below else ''}</div>"
+        f"{f'<p>{_escape_text(below)}</p>' if below else ''}</div>"
     )
 
 
@@ -73,35 +73,44 @@ def message(value: Message) -> str:
     The version is the highest that encodes all values of the message. If no version does, it is the highest
     that encodes the message without some values.
     """
-    first = chosen = None
-    for version, data in _encodings(value):
-        first = first or (version, data)
-        if type(value).decode(data, version) == value:
-            chosen = version, data
-            break
-    if first is None:
-        return f"<pre>{_text(_shorten(repr(value), _MOST_OF_A_REPR))}</pre>"
-    version, data = chosen or first
+    encoding = _best_encoding(value)
+    if encoding is None:
+        return f"<pre>{_escape_text(_shorten(repr(value), _MAX_REPR_CHARACTERS))}</pre>"
+    version, data = encoding
     name = type(value).__name__
     # Usually the first bytes of a long message contain enough fields to show. Otherwise the whole message is
     # decoded.
-    spans = annotate(type(value), data[:_FIRST_BYTES], 0, version).spans
-    if len(data) > _FIRST_BYTES and len(spans) < _MOST_FIELDS:
+    spans = annotate(type(value), data[:_PREFIX_SIZE], 0, version).spans
+    if len(data) > _PREFIX_SIZE and len(spans) < _MAX_FIELDS:
         spans = annotate(type(value), data, 0, version).spans
     rows = [
         (
             span.start,
-            _hex(data[span.start : span.end]),
+            _format_hex(data[span.start : span.end]),
             ".".join(span.path),
             span.type,
             _shorten(value_text(span.value)),
         )
-        for span in spans[:_MOST_FIELDS]
+        for span in spans[:_MAX_FIELDS]
     ]
-    more = f"the first {len(rows)} fields" if len(spans) > len(rows) else ""
+    below = f"the first {len(rows)} fields" if len(spans) > len(rows) else ""
     return table(
-        f"{name} v{version}, {len(data)} bytes", ("offset", "bytes", "field", "type", "value"), rows, more
+        f"{name} v{version}, {len(data)} bytes", ("offset", "bytes", "field", "type", "value"), rows, below
     )
+
+
+def _best_encoding(value: Message) -> tuple[int, bytes] | None:
+    """Return the highest version that encodes all values of the message, with the encoding.
+
+    If no version encodes all values, return the highest one that encodes the message without some of them.
+    The result is None if no version can encode the message.
+    """
+    highest = None
+    for version, data in _encodings(value):
+        highest = highest or (version, data)
+        if type(value).decode(data, version) == value:
+            return version, data
+    return highest
 
 
 def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
@@ -115,18 +124,18 @@ def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
 def columns(value: Columns) -> str:
     """Render the first rows of record columns, and the total number of rows."""
     rows = [
-        (int(offset), _time_with_offset(int(timestamp)), _content(key), _content(content))
+        (int(offset), _format_time(int(timestamp)), _format_bytes(key), _format_bytes(content))
         for offset, timestamp, key, content in zip(
-            value.offset[:_MOST_ROWS],
-            value.timestamp[:_MOST_ROWS],
-            value.key[:_MOST_ROWS].to_pylist(),
-            value.value[:_MOST_ROWS].to_pylist(),
+            value.offset[:_MAX_ROWS],
+            value.timestamp[:_MAX_ROWS],
+            value.key[:_MAX_ROWS].to_pylist(),
+            value.value[:_MAX_ROWS].to_pylist(),
             strict=True,
         )
     ]
     count = len(value)
     below = f"the first {len(rows)} of {count} records" if count > len(rows) else ""
-    return table(_count(count, "record"), ("offset", "timestamp", "key", "value"), rows, below)
+    return table(_format_count(count, "record"), ("offset", "timestamp", "key", "value"), rows, below)
 
 
 def machine(value: Table[Any, Any]) -> str:
@@ -141,7 +150,7 @@ def member(value: Member) -> str:
     """Render a group member: the partitions that it owns, and its state in the state machine of members."""
     owned = ", ".join(map(str, value.owned)) or "no partition"
     heading = f"member of {value.config.group_id!r}, {label(value.state)}; owns {owned}"
-    return _current(heading, machines.TABLES["member"], label(value.state))
+    return _render_current_state(heading, machines.TABLES["member"], label(value.state))
 
 
 def classic_group(value: ClassicGroup) -> str:
@@ -152,7 +161,7 @@ def classic_group(value: ClassicGroup) -> str:
             member.client_id,
             member.client_host,
             "yes" if member.member_id == value.leader else "",
-            _assigned(member.assignment),
+            _format_assignment(member.assignment),
         )
         for member in value.members.values()
     ]
@@ -161,7 +170,7 @@ def classic_group(value: ClassicGroup) -> str:
         f"assignor {value.protocol_name or 'none'}"
     )
     members = table(heading, ("member", "client id", "host", "leader", "partitions"), rows)
-    return members + _current("what each event does", coordinator.TABLE, label(value.state))
+    return members + _render_current_state("what each event does", coordinator.TABLE, label(value.state))
 
 
 def group(value: Any) -> str:
@@ -183,7 +192,7 @@ def group(value: Any) -> str:
         for partition in partitions
     ]
     idle = [member.member_id for member in value.members if not member.partitions]
-    members = _count(len(value.members), "member")
+    members = _format_count(len(value.members), "member")
     heading = f"group {value.name!r}, {value.state}, {members}, total lag {value.total_lag}"
     names = ("partition", "committed", "lag", "member", "client id", "host")
     return table(heading, names, rows, f"members without partitions: {', '.join(idle)}" if idle else "")
@@ -201,20 +210,21 @@ def metrics(value: Iterable[Any]) -> str:
         )
         for metric in value
     ]
-    return table(_count(len(rows), "metric"), ("metric", "tags", "value", "unit", "meaning"), rows)
+    return table(_format_count(len(rows), "metric"), ("metric", "tags", "value", "unit", "meaning"), rows)
 
 
-def _current(heading: str, machine_table: Table[Any, Any], state: str) -> str:
+def _render_current_state(heading: str, machine_table: Table[Any, Any], state: str) -> str:
     """Draw a state machine with its current state, and list what each event would do in this state."""
     drawing = draw(machine_table)
     picture = image(machines.picture("the machine", drawing, state), f"the current state is {state}")
     reactions = table(
-        heading, ("event", f"in state {state}", "may move to", "rules"), _reactions(drawing, state)
+        heading, ("event", f"in state {state}", "may move to", "rules"), _reaction_rows(drawing, state)
     )
     return f"{reactions}<details><summary>all states and transitions</summary>{picture}</details>"
 
 
-def _reactions(drawing: Drawing, state: str) -> list[tuple[str, str, str, str]]:
+def _reaction_rows(drawing: Drawing, state: str) -> list[tuple[str, str, str, str]]:
+    """Return (event, action, next states, rules) for each event that has an action in `state`."""
     index = drawing.columns.index(state)
     return [
         (meaning, cells[index].action, ", ".join(cells[index].to), ", ".join(cells[index].rules))
@@ -223,44 +233,45 @@ def _reactions(drawing: Drawing, state: str) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _assigned(assignment: bytes) -> str:
+def _format_assignment(assignment: bytes) -> str:
+    """Return the partitions of an encoded assignment, or its size if it cannot be decoded."""
     try:
         return ", ".join(map(str, Assignment.decode(assignment).partitions))
     except KprotoError:  # The group has another protocol type, such as that of Kafka Connect.
         return f"{len(assignment)} bytes"
 
 
-def _cell(value: object) -> str:
-    return f"<td style='text-align: left'>{'' if value is None else _text(str(value))}</td>"
+def _render_cell(value: object) -> str:
+    return f"<td style='text-align: left'>{'' if value is None else _escape_text(str(value))}</td>"
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _text(text: str) -> str:
+def _escape_text(text: str) -> str:
     return escape(escape_unprintable(text))
 
 
-def _shorten(text: str, most: int = _MOST_CHARACTERS) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def _shorten(text: str, max_length: int = _MAX_CHARACTERS) -> str:
+    return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
-def _content(data: bytes | None) -> str | None:
+def _format_bytes(data: bytes | None) -> str | None:
     """Return a key or value as text if it is UTF-8, otherwise in hexadecimal."""
     if data is None:
         return None
     try:
         return _shorten(data.decode())
     except UnicodeDecodeError:
-        return _hex(data)
+        return _format_hex(data)
 
 
-def _hex(data: bytes) -> str:
-    return data[:_MOST_BYTES].hex(" ") + ("…" if len(data) > _MOST_BYTES else "")
+def _format_hex(data: bytes) -> str:
+    return data[:_MAX_BYTES].hex(" ") + ("…" if len(data) > _MAX_BYTES else "")
 
 
-def _time_with_offset(milliseconds: int) -> str:
+def _format_time(milliseconds: int) -> str:
     """Format a time in UTC with +00:00, or as milliseconds if it is negative or too large for a date."""
     if milliseconds < 0:
         return str(milliseconds)

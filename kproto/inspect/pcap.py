@@ -25,9 +25,10 @@ from typing import BinaryIO, Final
 from .exchanges import Address
 
 # The maximum number of bytes per segment. An IP packet must have fewer than 65,536 bytes.
-_MOST: Final = 32_768
-_WRAPS: Final = 1 << 32
-_RAW: Final = 101  # libpcap's LINKTYPE_RAW, for IP packets without a link header.
+_MAX_SEGMENT_SIZE: Final = 32_768
+# TCP sequence numbers wrap at this value.
+_SEQUENCE_MODULUS: Final = 1 << 32
+_LINKTYPE_RAW: Final = 101  # For IP packets without a link header.
 _FIN, _SYN, _PUSH, _ACK = 0x01, 0x02, 0x08, 0x10
 
 
@@ -37,7 +38,7 @@ class _Side:
 
     host: bytes
     port: int
-    at: int = 0
+    sequence: int = 0
 
 
 class PcapWriter:
@@ -46,19 +47,19 @@ class PcapWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._connections: dict[tuple[Address, Address], tuple[_Side, _Side]] = {}
-        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, _RAW))
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, _LINKTYPE_RAW))
         file.flush()
 
     def write_frame(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
         """Write a frame, which is passed without its size prefix. `from_client` says whether the client sent
         it.
 
-        Hosts are IP addresses.
+        Hosts are IP addresses. The first frame opens the connection with a handshake.
         """
-        sides = self._connections.get((client, broker)) or self._begin(client, broker, at)
+        sides = self._connections.get((client, broker)) or self._open_connection(client, broker, at)
         data = len(frame).to_bytes(4, "big") + frame
-        for start in range(0, len(data), _MOST):
-            self._send(sides, from_client, _PUSH | _ACK, at, data[start : start + _MOST])
+        for start in range(0, len(data), _MAX_SEGMENT_SIZE):
+            self._write_segment(sides, from_client, _PUSH | _ACK, at, data[start : start + _MAX_SEGMENT_SIZE])
         self._file.flush()
 
     def close_connection(self, client: Address, broker: Address, at: int) -> None:
@@ -66,43 +67,47 @@ class PcapWriter:
         sides = self._connections.pop((client, broker), None)
         if sides is not None:
             for from_client in (True, False):
-                self._send(sides, from_client, _FIN | _ACK, at)
-            self._send(sides, True, _ACK, at)
+                self._write_segment(sides, from_client, _FIN | _ACK, at)
+            self._write_segment(sides, True, _ACK, at)
             self._file.flush()
 
-    def _begin(self, client: Address, broker: Address, at: int) -> tuple[_Side, _Side]:
+    def _open_connection(self, client: Address, broker: Address, at: int) -> tuple[_Side, _Side]:
         hosts = [ip_address(host.partition("%")[0]) for host, _ in (client, broker)]
         if len({host.version for host in hosts}) == 2:
             hosts = [IPv6Address(f"::ffff:{host}") if host.version == 4 else host for host in hosts]
         sides = _Side(hosts[0].packed, client[1]), _Side(hosts[1].packed, broker[1])
         self._connections[client, broker] = sides
-        self._send(sides, True, _SYN, at)
-        self._send(sides, False, _SYN | _ACK, at)
-        self._send(sides, True, _ACK, at)
+        self._write_segment(sides, True, _SYN, at)
+        self._write_segment(sides, False, _SYN | _ACK, at)
+        self._write_segment(sides, True, _ACK, at)
         return sides
 
-    def _send(
+    def _write_segment(
         self, sides: tuple[_Side, _Side], from_client: bool, flags: int, at: int, data: bytes = b""
     ) -> None:
+        """Write one packet with a TCP segment, and advance the sequence number of its sender."""
         source, target = sides if from_client else sides[::-1]
-        acknowledged = target.at if flags & _ACK else 0
+        acknowledged = target.sequence if flags & _ACK else 0
         tcp_header = struct.pack(
-            ">HHIIBBHHH", source.port, target.port, source.at, acknowledged, 5 << 4, flags, 65_535, 0, 0
+            ">HHIIBBHHH", source.port, target.port, source.sequence, acknowledged, 5 << 4, flags, 65_535, 0, 0
         )
         size = len(tcp_header) + len(data)
         pseudo_header = source.host + target.host + struct.pack(">II", size, 6)
         tcp = tcp_header[:16] + _checksum(pseudo_header + tcp_header + data) + tcp_header[18:] + data
-        if len(source.host) == 4:
-            ip_header = struct.pack(
-                ">BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0x4000, 64, 6, 0, source.host, target.host
-            )
-            ip_header = ip_header[:10] + _checksum(ip_header) + ip_header[12:]
-        else:
-            ip_header = struct.pack(">IHBB16s16s", 6 << 28, size, 6, 64, source.host, target.host)
+        ip_header = _ip_header(source.host, target.host, size)
         seconds, nanoseconds = divmod(at, 1_000_000_000)
         length = len(ip_header) + size
         self._file.write(struct.pack("<IIII", seconds, nanoseconds // 1000, length, length) + ip_header + tcp)
-        source.at = (source.at + len(data) + bool(flags & (_SYN | _FIN))) % _WRAPS
+        # A SYN or a FIN takes one sequence number.
+        source.sequence = (source.sequence + len(data) + bool(flags & (_SYN | _FIN))) % _SEQUENCE_MODULUS
+
+
+def _ip_header(source: bytes, target: bytes, size: int) -> bytes:
+    """Return the IPv4 or IPv6 header of a packet with a TCP segment of `size` bytes."""
+    if len(source) == 4:
+        header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0x4000, 64, 6, 0, source, target)
+        return header[:10] + _checksum(header) + header[12:]
+    return struct.pack(">IHBB16s16s", 6 << 28, size, 6, 64, source, target)
 
 
 def _checksum(data: bytes) -> bytes:

@@ -105,22 +105,24 @@ class RebalanceCauses:
         self._issued_ids.add(member_id)
 
     def add_join(self, member: SeenMember, asked_at: int, request: Any, response: Any) -> None:
-        """Record a successful JoinGroup."""
+        """Record a successful JoinGroup, and that the member has rejoined if it was asked to."""
         generation = self.generation(response.generation_id, member.last_exchange_at)
         is_new = not request.member_id or member.member_id in self._issued_ids
         self._issued_ids.discard(member.member_id)
         if response.members:
-            generation.topics = {m.member_id: _topics(m.metadata) for m in response.members}
+            generation.topics = {m.member_id: _subscribed_topics(m.metadata) for m in response.members}
             generation.instances = {
                 m.member_id: m.group_instance_id for m in response.members if m.group_instance_id is not None
             }
         reason = request.reason or ""
-        reason = "" if reason.startswith(CONSEQUENCES) else reason
-        if is_new and any(
+        if reason.startswith(CONSEQUENCES):
+            reason = ""
+        has_known_instance = any(
             member.instance_id in earlier.instances.values()
             for earlier in self.generations.values()
             if earlier.number < generation.number
-        ):
+        )
+        if is_new and has_known_instance:
             text = f"static member {member.name} restarted"
         elif is_new:
             text = f"{member.name} joined"
@@ -143,7 +145,11 @@ class RebalanceCauses:
         return generation
 
     def explain(self, generation: SeenGeneration) -> tuple[str, list[RemovedMember]]:
-        """Return the cause of the generation, and the members that the coordinator removed before it."""
+        """Return the cause of the generation, and the members that the coordinator removed before it.
+
+        The removed members are marked as gone. Call this once per generation, in ascending order: departures
+        and partition counts are compared with those of the last call.
+        """
         generation.is_explained = True
         earlier = [number for number in self.generations if number < generation.number]
         previous = self.generations[max(earlier)] if earlier else None
@@ -154,19 +160,27 @@ class RebalanceCauses:
         if previous is not None and previous.number == generation.number - 1:
             evidence += departures
             if previous.topics is not None and generation.topics is not None:
-                removed = self._removed(previous, generation)
+                removed = self._remove_missing_members(previous, generation)
                 evidence += [(member.at, member.reason) for member in removed]
-                evidence += self._changes(previous, generation)
+                evidence += self._membership_changes(previous, generation)
         subscribed = frozenset[str]().union(*(generation.topics or {}).values())
         for topic in sorted(subscribed & self._counts_before.keys() & self._partition_counts.keys()):
-            before, now = self._counts_before[topic], self._partition_counts[topic]
-            if before != now:
-                evidence.append((generation.at, f"topic {topic} has {now} partitions, it had {before}"))
+            count_before, count = self._counts_before[topic], self._partition_counts[topic]
+            if count_before != count:
+                evidence.append(
+                    (generation.at, f"topic {topic} has {count} partitions, it had {count_before}")
+                )
         self._counts_before = dict(self._partition_counts)
         texts = [text for _, text in sorted(evidence, key=lambda item: item[0])]
         return "; ".join(dict.fromkeys(generation.reported or texts)) or UNEXPLAINED, removed
 
-    def _removed(self, previous: SeenGeneration, generation: SeenGeneration) -> list[RemovedMember]:
+    def _remove_missing_members(
+        self, previous: SeenGeneration, generation: SeenGeneration
+    ) -> list[RemovedMember]:
+        """Mark the members that are missing from the new generation as gone, and return them (rules 1 and 2).
+
+        A member that left, or that a member with the same instance id replaced, is not included.
+        """
         assert previous.topics is not None
         assert generation.topics is not None
         removed: list[RemovedMember] = []
@@ -182,8 +196,8 @@ class RebalanceCauses:
                 is_disconnected = member.disconnected_at is not None
                 if is_disconnected:
                     reason += ", its connection had ended"
-                since = member.last_exchange_at
-                removed.append(RemovedMember(member.name, expired_at, reason, since, is_disconnected))
+                silent_since = member.last_exchange_at
+                removed.append(RemovedMember(member.name, expired_at, reason, silent_since, is_disconnected))
             elif member_id not in previous.synced:
                 reason = f"{member.name} sent no SyncGroup in generation {previous.number}"
                 removed.append(RemovedMember(member.name, generation.at, reason))
@@ -192,18 +206,20 @@ class RebalanceCauses:
                 removed.append(RemovedMember(member.name, generation.at, reason))
         return removed
 
-    def _changes(self, previous: SeenGeneration, generation: SeenGeneration) -> list[tuple[int, str]]:
+    def _membership_changes(
+        self, previous: SeenGeneration, generation: SeenGeneration
+    ) -> list[tuple[int, str]]:
         """Return (time, text) for each changed subscription, and for each join that the proxy did not see."""
         assert previous.topics is not None
         assert generation.topics is not None
         changes: list[tuple[int, str]] = []
         known_instances = set(previous.instances.values())
         for member_id, topics in generation.topics.items():
-            former = previous.topics.get(member_id)
-            if former is not None and former != topics:
+            previous_topics = previous.topics.get(member_id)
+            if previous_topics is not None and previous_topics != topics:
                 words = ", ".join(sorted(topics)) or "nothing"
                 changes.append((generation.at, f"{self._name(member_id)} subscribed to {words}"))
-            elif former is None and member_id not in self.members:
+            elif previous_topics is None and member_id not in self.members:
                 is_restart = generation.instances.get(member_id) in known_instances
                 verb = "restarted" if is_restart else "joined"
                 changes.append((generation.at, f"{self._name(member_id)} {verb}"))
@@ -226,7 +242,8 @@ def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def _topics(metadata: bytes) -> frozenset[str]:
+def _subscribed_topics(metadata: bytes) -> frozenset[str]:
+    """Return the topics of an encoded subscription, or none if it cannot be decoded."""
     try:
         return frozenset(Subscription.decode(metadata).topics)
     except DecodeError:

@@ -53,6 +53,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
     path = ROOT / "docs" / "rules" / f"{page}.md"
     if not path.exists():
         return {}
+    # The odd parts are rule numbers. Each is followed by the text of the rule.
     parts = re.split(r"(?m)^### ([A-Z]\d+)\n", path.read_text(encoding="utf-8"))
     return {number: text.strip() for number, text in zip(parts[1::2], parts[2::2], strict=True)}
 
@@ -78,8 +79,10 @@ def tests() -> Mapping[str, list[RuleTest]]:
         if "rule(" not in source:  # Skip files without a rule, because parsing all files would take seconds.
             continue
         for node in _functions_and_classes(ast.parse(source)):
-            for number in _marks(node):
-                test = RuleTest(path.relative_to(ROOT).as_posix(), node.name, _source(source, node))
+            for number in _marked_rules(node):
+                test = RuleTest(
+                    path.relative_to(ROOT).as_posix(), node.name, _definition_source(source, node)
+                )
                 result.setdefault(number, []).append(test)
     return result
 
@@ -93,7 +96,7 @@ def _functions_and_classes(scope: ast.Module | ast.ClassDef) -> Iterator[_Defini
             yield from _functions_and_classes(node)
 
 
-def _marks(definition: _Definition) -> Iterator[str]:
+def _marked_rules(definition: _Definition) -> Iterator[str]:
     """Yield the rule numbers in the decorators `@rule(...)` and `@pytest.mark.rule(...)` of a test."""
     for decorator in definition.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
@@ -102,9 +105,10 @@ def _marks(definition: _Definition) -> Iterator[str]:
                     yield argument.value
 
 
-def _source(text: str, node: _Definition) -> str:
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+def _definition_source(text: str, node: _Definition) -> str:
+    """Return the lines of a definition in the source `text`, with its decorators."""
+    first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return "\n".join(text.splitlines()[first_line - 1 : node.end_lineno])
 
 
 def numbers() -> list[str]:
@@ -118,14 +122,14 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
     A word such as "JoinGroup" selects the kinds of events whose name or meaning contains it. Case and
     underscores are ignored.
     """
-    wanted_state, wanted_event = _plain(state or ""), _plain(event or "")
+    wanted_state, wanted_event = _normalize(state or ""), _normalize(event or "")
     result: dict[str, None] = {}
     for table in TABLES.values():
         for kind in table.kinds:
-            if wanted_event not in _plain(kind.name) and wanted_event not in _plain(str(kind.value)):
+            if wanted_event not in _normalize(kind.name) and wanted_event not in _normalize(str(kind.value)):
                 continue
             for candidate in table.states:
-                if not state or _plain(candidate.value) == wanted_state:
+                if not state or _normalize(candidate.value) == wanted_state:
                     result |= dict.fromkeys(table[kind, candidate].rules)
     return list(result)
 
@@ -135,5 +139,6 @@ def state_names() -> list[str]:
     return list(dict.fromkeys(state.value for table in TABLES.values() for state in table.states))
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
+    """Return only the letters and digits of `text`, in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

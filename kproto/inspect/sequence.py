@@ -40,7 +40,7 @@ COLOURS = """
     --rebalance: #c9a2272e } }
 """
 # Maps the kind of a row to the CSS class of its text.
-_TEXT = {
+_TEXT_CLASSES = {
     "ask": "",
     "answer": "",
     "error": "wrong",
@@ -48,12 +48,12 @@ _TEXT = {
     "quiet": "quiet",
     "rebalance": "begin",
 }
-_ARROW, _OTHER = 32, 25  # The height in pixels of a row with an arrow, and of any other row.
-_HEAD = 40
+_ARROW_ROW_HEIGHT, _ROW_HEIGHT = 32, 25  # The height in pixels of a row with an arrow, and of any other row.
+_HEADER_HEIGHT = 40  # The height in pixels of the names of the lanes.
 # The height in pixels after which the names of the lanes are repeated.
-_AGAIN = 900
+_HEADER_INTERVAL = 900
 # The minimum distance between two lanes in pixels.
-_LEAST = 92
+_MIN_LANE_DISTANCE = 92
 
 
 def diagram_svg(diagram: Diagram, width: int = WIDE) -> str:
@@ -73,39 +73,46 @@ def picture(diagram: Diagram, width: int = 820) -> str:
 
 
 class _Drawing:
+    """Draws a diagram from top to bottom. `y` is the top of the next row, `x` the centre of each lane."""
+
     def __init__(self, diagram: Diagram, width: int) -> None:
         self.diagram = diagram
-        self.narrow = width <= NARROW
-        self.left = 50 if self.narrow else 74
-        self.letter = 6.4 if self.narrow else 6.7  # The approximate width of a character in pixels.
+        self.is_narrow = width <= NARROW
+        self.left = 50 if self.is_narrow else 74
+        self.letter_width = 6.4 if self.is_narrow else 6.7  # The approximate width of a character in pixels.
         lanes = [*diagram.clients, *diagram.brokers]
-        self.width = max(width, self.left + _LEAST * len(lanes))
-        room = self.width - self.left
-        self.x = {lane: self.left + room * (2 * at + 1) / (2 * len(lanes)) for at, lane in enumerate(lanes)}
+        self.width = max(width, self.left + _MIN_LANE_DISTANCE * len(lanes))
+        available_width = self.width - self.left
+        self.x = {
+            lane: self.left + available_width * (2 * index + 1) / (2 * len(lanes))
+            for index, lane in enumerate(lanes)
+        }
         self.y = 0.0
-        self.root = Element("svg", {"class": f"sequence{' small' if self.narrow else ''}", "role": "img"})
+        self.root = Element("svg", {"class": f"sequence{' small' if self.is_narrow else ''}", "role": "img"})
         self.shades = SubElement(self.root, "g")
         self.lines = SubElement(self.root, "g")
 
     def draw(self) -> Element:
-        self._heads()
-        drawn = self.y
-        shaded: float | None = None
+        self._draw_lane_headers()
+        header_y = self.y
+        rebalance_top: float | None = None
         for row in self.diagram.rows:
-            if row.inside and shaded is None:
-                shaded = self.y
-            elif not row.inside and shaded is not None:
-                self._shade(shaded)
-                shaded = None
-            if self.y - drawn > _AGAIN:
-                self._heads()
-                drawn = self.y
-            self._row(row)
-        if shaded is not None:
-            self._shade(shaded)
+            if row.inside and rebalance_top is None:
+                rebalance_top = self.y
+            elif not row.inside and rebalance_top is not None:
+                self._shade_rebalance(rebalance_top)
+                rebalance_top = None
+            if self.y - header_y > _HEADER_INTERVAL:
+                self._draw_lane_headers()
+                header_y = self.y
+            self._draw_row(row)
+        if rebalance_top is not None:
+            self._shade_rebalance(rebalance_top)
         bottom = self.y + 8
         for x in self.x.values():
-            self._add(self.lines, "line", kind="lifeline", x1=x, x2=x, y1=_HEAD / 2, y2=bottom)
+            self._add_shape(
+                self.lines, "line", css_class="lifeline", x1=x, x2=x, y1=_HEADER_HEIGHT / 2, y2=bottom
+            )
         self.root.set("viewBox", f"0 0 {self.width:g} {bottom:g}")
         self.root.set("width", f"{self.width:g}")
         self.root.set("height", f"{bottom:g}")
@@ -113,119 +120,142 @@ class _Drawing:
 
     # ---- rows
 
-    def _heads(self) -> None:
-        room = (self.width - self.left) / len(self.x) - 8
+    def _draw_lane_headers(self) -> None:
+        available_width = (self.width - self.left) / len(self.x) - 8
         for lane, x in self.x.items():
-            box_width = min(room, max(60.0, len(lane) * 7 + 20))
-            self._add(
+            box_width = min(available_width, max(60.0, len(lane) * 7 + 20))
+            self._add_shape(
                 self.root,
                 "rect",
-                kind="head",
+                css_class="head",
                 x=x - box_width / 2,
                 y=self.y + 8,
                 width=box_width,
                 height=22,
                 rx=5,
             )
-            self._text(self.root, lane, x, self.y + 23, "name", room=box_width - 6, tooltip=lane)
-        self.y += _HEAD
+            self._draw_text(
+                self.root, lane, x, self.y + 23, "name", available_width=box_width - 6, tooltip=lane
+            )
+        self.y += _HEADER_HEIGHT
 
-    def _row(self, row: DiagramRow) -> None:
+    def _draw_row(self, row: DiagramRow) -> None:
         match row.kind:
             case "ask" | "answer" | "error" | "silence":
-                self._arrow(row)
+                self._draw_arrow(row)
             case "note":
-                self._note(row)
+                self._draw_note(row)
             case "quiet" | "rebalance":
                 middle = self.left + (self.width - self.left) / 2
-                self._time(row, 16)
-                self._text(
-                    self.root, row.text, middle, self.y + 16, f"{_TEXT[row.kind]} behind", tooltip=row.tooltip
-                )
-                self.y += _OTHER
+                self._draw_time(row, 16)
+                css_class = f"{_TEXT_CLASSES[row.kind]} behind"
+                self._draw_text(self.root, row.text, middle, self.y + 16, css_class, tooltip=row.tooltip)
+                self.y += _ROW_HEIGHT
 
-    def _arrow(self, row: DiagramRow) -> None:
+    def _draw_arrow(self, row: DiagramRow) -> None:
         client, broker = self.x[row.who], self.x[row.broker]
         start, end = (client, broker) if row.kind in ("ask", "silence") else (broker, client)
         if row.kind == "silence":
             end = start + (end - start) * 0.6
         step = 6 if end > start else -6
         y = self.y + 24
-        self._time(row, 28)
-        group = self._add(self.root, "g", row.tooltip, kind=row.kind)
-        self._add(group, "path", kind="shaft", d=f"M{start:.1f} {y:g}H{end - step:.1f}")
+        self._draw_time(row, 28)
+        group = self._add_shape(self.root, "g", row.tooltip, css_class=row.kind)
+        self._add_shape(group, "path", css_class="shaft", d=f"M{start:.1f} {y:g}H{end - step:.1f}")
         if row.kind == "silence":
-            self._add(group, "path", kind="shaft", d=f"M{end - 5:.1f} {y - 5:g}l10 10m0 -10l-10 10")
+            self._add_shape(
+                group, "path", css_class="shaft", d=f"M{end - 5:.1f} {y - 5:g}l10 10m0 -10l-10 10"
+            )
         else:
-            self._add(group, "path", kind="tip", d=f"M{end:.1f} {y:g}l{-step * 1.5:g} -4v8z")
-        self._text(
+            self._add_shape(group, "path", css_class="tip", d=f"M{end:.1f} {y:g}l{-step * 1.5:g} -4v8z")
+        self._draw_text(
             self.root,
             row.text,
             (start + end) / 2,
             self.y + 17,
-            f"{_TEXT[row.kind]} behind",
+            f"{_TEXT_CLASSES[row.kind]} behind",
             tooltip=row.tooltip,
         )
-        self.y += _ARROW
+        self.y += _ARROW_ROW_HEIGHT
 
-    def _note(self, row: DiagramRow) -> None:
+    def _draw_note(self, row: DiagramRow) -> None:
         middle = self.x.get(row.who, self.left + (self.width - self.left) / 2)
         text = row.text if row.who in self.x or not row.who else f"{row.who}: {row.text}"
-        shown = self._cut(text, self.width - self.left - 20)
-        box_width = len(shown) * self.letter + 16
+        visible_text = self._truncate(text, self.width - self.left - 20)
+        box_width = len(visible_text) * self.letter_width + 16
         x = min(max(middle - box_width / 2, self.left), self.width - box_width - 2)
-        self._time(row, 16)
-        self._add(
-            self.root, "rect", row.tooltip, kind="note", x=x, y=self.y + 2, width=box_width, height=20, rx=9
+        self._draw_time(row, 16)
+        self._add_shape(
+            self.root,
+            "rect",
+            row.tooltip,
+            css_class="note",
+            x=x,
+            y=self.y + 2,
+            width=box_width,
+            height=20,
+            rx=9,
         )
-        self._text(self.root, shown, x + box_width / 2, self.y + 16, "", tooltip=row.tooltip)
-        self.y += _OTHER
+        self._draw_text(self.root, visible_text, x + box_width / 2, self.y + 16, "", tooltip=row.tooltip)
+        self.y += _ROW_HEIGHT
 
-    def _shade(self, top: float) -> None:
-        self._add(
-            self.shades, "rect", kind="rebalance", x=0, y=top, width=self.width, height=self.y - top, rx=4
+    def _shade_rebalance(self, top: float) -> None:
+        self._add_shape(
+            self.shades,
+            "rect",
+            css_class="rebalance",
+            x=0,
+            y=top,
+            width=self.width,
+            height=self.y - top,
+            rx=4,
         )
 
-    def _time(self, row: DiagramRow, down: int) -> None:
+    def _draw_time(self, row: DiagramRow, y_offset: int) -> None:
         seconds = f"{(row.at - self.diagram.began) / 1000:.3f}"
-        self._text(self.root, seconds, self.left - 8, self.y + down, "time", "end")
+        self._draw_text(self.root, seconds, self.left - 8, self.y + y_offset, "time", "end")
 
     # ---- shapes
 
-    def _add(
-        self, above: Element, name: str, tooltip: str = "", kind: str = "", **attributes: object
+    def _add_shape(
+        self, parent: Element, name: str, tooltip: str = "", css_class: str = "", **attributes: object
     ) -> Element:
-        numbers = {
-            key: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else str(v)
-            for key, v in attributes.items()
+        """Add an SVG element with the CSS class `css_class`. Floats are rounded to one decimal place."""
+        texts = {
+            key: f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+            for key, value in attributes.items()
         }
-        shape = SubElement(above, name, {"class": kind, **numbers})
+        shape = SubElement(parent, name, {"class": css_class, **texts})
         if tooltip:
             SubElement(shape, "title").text = tooltip
         return shape
 
-    def _text(
+    def _draw_text(
         self,
-        above: Element,
+        parent: Element,
         text: str,
         x: float,
         y: float,
-        kind: str,
+        css_class: str,
         anchor: str = "middle",
         *,
-        room: float = 0,
+        available_width: float = 0,
         tooltip: str = "",
     ) -> None:
-        shown = self._cut(text, room or self.width - self.left)
-        if anchor == "middle" and not room:
-            half = len(shown) * self.letter / 2
+        """Draw a text, truncated to `available_width`.
+
+        Without `available_width`, a centred text is moved horizontally so that it stays within the drawing.
+        """
+        visible_text = self._truncate(text, available_width or self.width - self.left)
+        if anchor == "middle" and not available_width:
+            half = len(visible_text) * self.letter_width / 2
             x = min(max(x, self.left + half), max(self.left + half, self.width - half - 2))
-        shape = self._add(above, "text", kind=kind, x=x, y=y, text_anchor=anchor)
-        shape.set("text-anchor", shape.attrib.pop("text_anchor"))
-        shape.text = shown
-        if tooltip and tooltip != shown:
+        shape = self._add_shape(parent, "text", css_class=css_class, x=x, y=y)
+        shape.set("text-anchor", anchor)
+        shape.text = visible_text
+        if tooltip and tooltip != visible_text:
             SubElement(shape, "title").text = tooltip
 
-    def _cut(self, text: str, room: float) -> str:
-        letters = max(3, int(room / self.letter))
-        return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
+    def _truncate(self, text: str, available_width: float) -> str:
+        max_length = max(3, int(available_width / self.letter_width))
+        return text if len(text) <= max_length else f"{text[: max_length - 1].rstrip()}…"

@@ -67,7 +67,7 @@ Kind = Literal[
     "ended",
 ]
 # The kinds of events that end all ownerships of a member.
-_ENDS = ("left", "killed", "disconnected", "removed")
+_DEPARTURE_KINDS = ("left", "killed", "disconnected", "removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class Standstill:
 
 def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
     """Return all ownerships, ordered by start. An ownership without an end lasts until the last event."""
-    return _ownerships(events, as_members_know=False)
+    return _find_ownerships(events, as_members_know=False)
 
 
 def ownership_verdict(events: Sequence[GroupEvent]) -> str:
     """Return a sentence that says whether a partition had two owners at the same time."""
     overlaps = len(overlapping_ownerships(ownerships(events)))
-    unnoticed = len(overlapping_ownerships(_ownerships(events, as_members_know=True))) - overlaps
+    unnoticed = len(overlapping_ownerships(_find_ownerships(events, as_members_know=True))) - overlaps
     text = f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
     if unnoticed > 0:
         text += (
@@ -140,7 +140,7 @@ def ownership_verdict(events: Sequence[GroupEvent]) -> str:
     return text
 
 
-def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
+def _find_ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
     """Return the periods in which members owned partitions, ordered by start.
 
     An ownership of a removed member ends with its removal. With `as_members_know` it ends when the member
@@ -153,9 +153,10 @@ def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[
 
     def close(member: str, partitions: Iterable[TopicPartition], at: int, kind: Kind) -> None:
         for partition in partitions:
-            began = open_ownerships.pop((member, partition), None)
-            if began is not None:
-                closed.append(Ownership(partition, member, began.generation, began.at, at))
+            assignment_event = open_ownerships.pop((member, partition), None)
+            if assignment_event is not None:
+                generation, start = assignment_event.generation, assignment_event.at
+                closed.append(Ownership(partition, member, generation, start, at))
                 if kind == "lost":
                     lost.add(closed[-1])
 
@@ -165,18 +166,20 @@ def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[
                 open_ownerships.setdefault((event.member, partition), event)
         elif event.kind in ("revoked", "lost"):
             close(event.member, event.partitions, event.at, event.kind)
-        elif event.kind in _ENDS and not (as_members_know and event.kind == "removed"):
-            close(event.member, [p for m, p in open_ownerships if m == event.member], event.at, event.kind)
+        elif event.kind in _DEPARTURE_KINDS and not (as_members_know and event.kind == "removed"):
+            owned = [partition for member, partition in open_ownerships if member == event.member]
+            close(event.member, owned, event.at, event.kind)
     for member, partition in list(open_ownerships):
         close(member, [partition], ordered[-1].at, "ended")
     if not as_members_know:
         closed = [
-            _until_replaced(ownership, closed) if ownership in lost else ownership for ownership in closed
+            _end_when_reassigned(ownership, closed) if ownership in lost else ownership
+            for ownership in closed
         ]
     return sorted(closed, key=lambda ownership: (ownership.start, ownership.partition, ownership.member))
 
 
-def _until_replaced(ownership: Ownership, all_ownerships: Iterable[Ownership]) -> Ownership:
+def _end_when_reassigned(ownership: Ownership, all_ownerships: Iterable[Ownership]) -> Ownership:
     """End the ownership when the partition's next ownership in a later generation starts (rule 2)."""
     starts = [
         later.start
@@ -191,7 +194,7 @@ def _until_replaced(ownership: Ownership, all_ownerships: Iterable[Ownership]) -
 def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
     """Return the pairs of overlapping ownerships of a partition. A correct group has none."""
     pairs: list[tuple[Ownership, Ownership]] = []
-    for _, ownerships_of_partition in _by_partition(owned).items():
+    for ownerships_of_partition in _group_by_partition(owned).values():
         for index, first in enumerate(ownerships_of_partition):
             pairs += [
                 (first, second)
@@ -206,43 +209,56 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 
     The standstill of a new partition lasts from its creation to its first ownership.
     """
-    stops = [event for event in events if event.kind in ("releasing", "silent", "resumed")]
-    grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
+    stop_events = [event for event in events if event.kind in ("releasing", "silent", "resumed")]
+    created_at = {
+        partition: event.at for event in events if event.kind == "grown" for partition in event.partitions
+    }
     result: list[Standstill] = []
-    for partition, owned in _by_partition(ownerships(events)).items():
-        if partition in grown:
+    for partition, owned in _group_by_partition(ownerships(events)).items():
+        if partition in created_at:
             first = owned[0]
             result.append(
-                Standstill(partition, first.generation, grown[partition], first.start, is_new_partition=True)
+                Standstill(
+                    partition, first.generation, created_at[partition], first.start, is_new_partition=True
+                )
             )
-        result += [
-            Standstill(
-                partition,
-                after.generation,
-                _stopped(before, stops),
-                after.start,
-                before=before.member if before.generation == after.generation >= 0 else "",
-                after=after.member if before.generation == after.generation >= 0 else "",
+        for before, after in itertools.pairwise(owned):
+            if after.start < before.end:  # The ownerships overlap.
+                continue
+            is_same_generation = before.generation == after.generation >= 0
+            result.append(
+                Standstill(
+                    partition,
+                    after.generation,
+                    _stop_time(before, stop_events),
+                    after.start,
+                    before=before.member if is_same_generation else "",
+                    after=after.member if is_same_generation else "",
+                )
             )
-            for before, after in itertools.pairwise(owned)
-            if after.start >= before.end
-        ]
     return sorted(result, key=lambda standstill: (standstill.end, standstill.partition))
 
 
-def _stopped(ownership: Ownership, stops: Iterable[GroupEvent]) -> int:
-    """Return the time at which the owner stopped delivering records of the partition."""
+def _stop_time(ownership: Ownership, stop_events: Iterable[GroupEvent]) -> int:
+    """Return the time at which the owner stopped delivering records of the partition.
+
+    `silent` stops the delivery of all partitions, and `releasing` that of the event's partitions. After
+    `resumed` the owner delivers records again.
+    """
     stopped_at = ownership.end
-    for event in sorted(stops, key=lambda event: event.at):
+    for event in sorted(stop_events, key=lambda event: event.at):
         if event.member == ownership.member and ownership.start <= event.at <= ownership.end:
-            if event.kind == "silent" or ownership.partition in event.partitions:
-                stopped_at = min(stopped_at, event.at) if event.kind == "silent" else event.at
+            if event.kind == "silent":
+                stopped_at = min(stopped_at, event.at)
+            elif ownership.partition in event.partitions:
+                stopped_at = event.at
             elif event.kind == "resumed":
                 stopped_at = ownership.end
     return stopped_at
 
 
-def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
+def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
+    """Return the ownerships of each partition, ordered by start."""
     result: dict[TopicPartition, list[Ownership]] = {}
     for ownership in sorted(owned, key=lambda ownership: (ownership.start, ownership.end)):
         result.setdefault(ownership.partition, []).append(ownership)
@@ -262,12 +278,13 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
     for event in ordered:
         if event.kind == "assigned" and event.generation >= 0:
             started_at.setdefault(event.generation, event.at)
-    until = started_at.get(generation, ordered[-1].at)
-    since = max((at for earlier, at in started_at.items() if earlier < generation), default=ordered[0].at - 1)
+    generation_start = started_at.get(generation, ordered[-1].at)
+    earlier_starts = [at for earlier, at in started_at.items() if earlier < generation]
+    previous_start = max(earlier_starts, default=ordered[0].at - 1)
     reasons: list[str] = []
     consequences: list[str] = []
     for event in ordered:
-        if since < event.at <= until:
+        if previous_start < event.at <= generation_start:
             match event.kind:
                 case "started":
                     reasons.append(f"{event.member} joins")
@@ -296,7 +313,9 @@ def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], lis
     The keys of the result are (generation, time at which the standstills ended, description of the
     replacement).
     """
-    departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
+    departures = sorted(
+        (event.at, event.member, event.kind) for event in events if event.kind in _DEPARTURE_KINDS
+    )
     descriptions = {
         "left": "leaves; ",
         "killed": "is killed; ",
@@ -311,8 +330,8 @@ def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], lis
                 for at, member, kind in departures
                 if member == standstill.before and at <= standstill.end
             ]
-            end = descriptions[kinds[-1]] if kinds else None
-            reason = f"{standstill.before} {end}{standstill.after} takes its place" if end else ""
+            departure = descriptions[kinds[-1]] if kinds else None
+            reason = f"{standstill.before} {departure}{standstill.after} takes its place" if departure else ""
             reason = reason or f"{standstill.after} takes the place of {standstill.before}"
             result.setdefault((standstill.generation, standstill.end, reason), []).append(standstill)
     return result
