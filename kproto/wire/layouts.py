@@ -1,4 +1,4 @@
-"""Read array elements with one call if they share a layout, that is, if their fields have equal lengths.
+"""Read array elements with one call if they share a layout, that is, if their values have the same lengths.
 
 The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
 these values. So the reader assumes that the next elements have the lengths of the previous one.
@@ -19,8 +19,9 @@ The following rules keep the results correct, and limit the cost in time and mem
 
 * If the lengths differ, at most `MAX_BYTES` bytes have been copied unnecessarily.
 
-* A layout is stored when `MIN_RUN` elements share it. If `MAX_LAYOUTS` layouts are stored, the next one
-  replaces all of them. After `MAX_LAYOUTS` loops, no more are compiled.
+* A layout is stored when `MIN_RUN` successive elements share it. If `MAX_LAYOUTS` layouts are stored, the
+  next one replaces all of them. After `MAX_LAYOUTS` loops have been compiled, elements with other patterns
+  are read one by one.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ import msgspec
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# One call reads at most `MAX_ELEMENTS` elements and this number of bytes. The limits bound the cost if the
-# lengths differ.
+# One call reads at most `MAX_ELEMENTS` elements and `MAX_BYTES` bytes. If the elements turn out to have other
+# lengths than the layout, the work of this call is wasted. The limits bound this waste.
 MAX_BYTES = 65_536
 
 # The maximum number of layouts, and of compiled loops, that are kept for one array of a declaration.
@@ -45,8 +46,8 @@ MAX_LAYOUTS = 64
 # The maximum length of a list of numbers in an element that is read by layout.
 MAX_NUMBERS = 16
 
-# The pattern of an element's lengths. Null is -1 in the pattern, an empty value is 0, a list of numbers is
-# its count, and other bytes are 1.
+# The pattern of an element's lengths. Null is -1 in the pattern, and an empty value is 0. A list of numbers
+# is its count. Any other string or byte sequence is 1, whatever its length.
 Pattern = tuple[int, ...]
 
 # `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of
@@ -59,8 +60,8 @@ class LayoutPart(msgspec.Struct, frozen=True):
 
     `prefix` is the size in bytes of the encoded length. 0 stands for a varint that holds the length plus one.
 
-    `code` is the `struct` code of the values: "s" for bytes. For "", the values can be read by layout only if
-    they are null or empty.
+    `code` is the `struct` code of the values: "s" for bytes. If `code` is empty, an element has a layout only
+    if its values are null or empty.
     """
 
     fixed: str

@@ -11,8 +11,8 @@
 
 Rules of a declaration:
 
-* Fields are declared in wire order. A field without a range exists in every version. A field without a
-  default is required.
+* Fields are declared in wire order. A field without a version range exists in all versions. A field without
+  a default is required.
 
 * A field that some versions of the message lack has a default. For such a version, `decode` sets the default,
   and `encode` raises for any other value, unless the field is `ignorable`.
@@ -179,11 +179,10 @@ class _MessageMeta(msgspec.StructMeta):
 class _DeclarationMeta(msgspec.StructMeta):
     """The metaclass of `Struct` and `Message`: turns declarations into `msgspec.Struct`s.
 
-    The classes that this metaclass makes are not instances of it. Their bases are plain copies of `Struct`
-    and `Message`. `isinstance` and `issubclass` work as usual.
-
-    In Python 3.11, calling a class takes 1.5 times as long if its metaclass is written in Python. Only
-    messages have such a metaclass, `_MessageMeta`: decoding a response creates just one message.
+    In Python 3.11, calling a class takes 1.5 times as long if its metaclass is written in Python. So the
+    classes that this metaclass makes are not instances of it: their bases are plain copies of `Struct` and
+    `Message`. `isinstance` and `issubclass` work as usual. Only messages have a metaclass written in Python,
+    `_MessageMeta`: decoding a response creates just one message.
     """
 
     __plain__: Any
@@ -228,8 +227,8 @@ class _DeclarationMeta(msgspec.StructMeta):
 def _msgspec_default(struct: str, name: str, default: object) -> object:
     """Return the default of a field in the form that msgspec expects.
 
-    msgspec allows no required field after a field with a default, so required fields get a factory that
-    raises.
+    msgspec allows no required field after a field with a default. So each required field gets a default
+    factory, which raises TypeError if the caller omits the field.
     """
 
     def refuse() -> object:
@@ -245,8 +244,8 @@ def _lazy_struct(name: str) -> property:
 
     The struct is created when the field is first read.
 
-    Most structs in such fields are never read, and a fetch response has three of them per partition. The slot
-    holds LAZY until the first read.
+    Most of these structs are never read: a fetch response has three of them per partition. The slot holds
+    LAZY until the first read.
     """
     slot = f"_{name}"
 
@@ -437,8 +436,8 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # The text of UnsupportedVersion omits version -1, because -1 usually stands for a message that a
-        # broker does not know. Here -1 is the requested version, so `allowed` names it.
+        # The text of UnsupportedVersion does not name version -1, which usually means that the broker
+        # supports no version. Here the caller has requested version -1, so `allowed` names it.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)

@@ -28,8 +28,8 @@ class Unencodable(ValueError):
 # The unsigned varints from 0 to 127, each encoded in one byte.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
-# The encoded byte of each bool. Any other value raises KeyError, whereas `struct`'s "?" would encode its
-# truth value.
+# The encoded byte of each bool. A value that equals neither raises KeyError, whereas `struct`'s "?" would
+# encode its truth value.
 BOOL_BYTE = {False: 0, True: 1}
 
 # The maximum number of entries of each cache in this module: the UUIDs, each `Packers` and each `Unpackers`.
@@ -150,7 +150,9 @@ def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
 
 
 def check_bytes(value: Any) -> bytes:
-    """Convert `value` to bytes. A view of bytes is returned unchanged, because joining the pieces copies it.
+    """Convert `value` to bytes. A contiguous view of bytes is returned unchanged.
+
+    Joining the pieces of the message copies the view anyway.
 
     Raises TypeError for a value that is not bytes-like, such as an int.
     """

@@ -48,10 +48,11 @@ def divide(
 ) -> Generator[None, None, Division]:
     """Divide the message at `start` of `data` into encoded messages with at most `most` elements each.
 
-    The largest array of the message is divided. The other fields are the same in every piece.
+    The largest array among the message's fields, in bytes, is divided. The other fields are the same in every
+    piece of the message.
 
-    An element that contains more than `most` elements is alone in its piece. An element that contains more
-    than `most_of_one` elements is divided into several pieces.
+    The elements inside an element count, too. An element of the divided array with more than `most` elements
+    is alone in its piece. One with more than `most_of_one` elements is itself divided into several pieces.
 
     With `unique`, elements of the divided array that equal an earlier one are omitted.
 
@@ -152,7 +153,7 @@ class _Skimmer:
     def group_elements(
         self, f: Field, most: int, most_of_one: int, unique: bool
     ) -> Generator[tuple[int, bytes] | None, None, None]:
-        """Yield groups of an array's elements, each as (number of elements, bytes), and None for a pause.
+        """Yield an array's elements in groups of (number, bytes), and None whenever a pause is due.
 
         A group contains at most `most` elements, with the elements inside them, or is one large element or a
         piece of one.

@@ -6,8 +6,8 @@
 
 The spans cover every byte that was read, in order and without overlap.
 
-A span is a value together with its length, the count of an array, the marker of a nullable struct, or a part
-of a tag section.
+A span is one of the following: a value with its length, if it has one; the count of an array; the marker of a
+nullable struct; or a part of a tag section.
 
 If decoding fails, `spans` contains the spans before the failure, and `error` says where it failed and why.
 """

@@ -145,7 +145,8 @@ def test_the_authorizers_configs_are_described_without_values_if_they_are_set() 
 
 
 def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
-    """A config has the type of its row in `SETTINGS`. A coordinator's config has an integer type.
+    """A config that `SETTINGS` contains has the type of its row. The other configs belong to the coordinators
+    and have an integer type.
 
     A conformance test compares the types with those of a real Kafka.
     """

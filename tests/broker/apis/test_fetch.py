@@ -254,7 +254,8 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
     """A fetch whose last fetched epoch exceeds the log's current epoch fails with OFFSET_OUT_OF_RANGE.
 
-    The broker finds no epoch to return as the diverging one, and -1 would mean that the logs do not diverge.
+    The broker cannot determine where the two logs diverge. It cannot return -1 as the diverging epoch without
+    an error, because that would mean that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -287,8 +288,8 @@ def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch
 ) -> None:
     """A fetch beyond the end of a truncated log returns the diverging epoch.
 
-    The fetch does not get OFFSET_OUT_OF_RANGE. As in Kafka's Partition.readRecords, the broker checks the
-    last fetched epoch before the end of the log.
+    The fetch does not fail with OFFSET_OUT_OF_RANGE. As in Kafka's Partition.readRecords, the broker first
+    checks the last fetched epoch, and only then compares the fetch offset with the end of the log.
     """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))

@@ -68,8 +68,8 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
     """The check of a compressed batch ends at the first record whose offset is not consecutive.
 
-    The check of the test's batch of 2 million records ends at the second record. The broker therefore rejects
-    the batch quickly.
+    The batch of 2 million records repeats one offset, so its check ends at the second record, and the broker
+    rejects it quickly.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
@@ -126,7 +126,7 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
     """The broker decodes compressed records to find timestamps that are too far in the future.
 
-    The maximum timestamp in the header is not used, because the producer may have set it too low.
+    The batch header's maximum timestamp cannot replace this check: the producer may have set it too low.
     """
     batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))
     batch[35:43] = bytes(8)
@@ -388,8 +388,8 @@ def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
 ) -> None:
     """After an unclean election the broker rebuilds the producer state from the remaining log.
 
-    The broker then detects duplicates of the last five remaining batches. All batches that it remembered
-    before the election were truncated.
+    The broker again recognizes duplicates of the last five batches that remain in the log. Before the
+    election it remembered five later batches, which the election truncated.
     """
     for sequence in range(12):
         client.produce(from_producer(sequence))

@@ -1,4 +1,4 @@
-"""If a request repeats a name, the response repeats its result, unless the response would be too large."""
+"""The response repeats a result as often as the request repeats its name, or once if copies are large."""
 
 from __future__ import annotations
 
