@@ -25,7 +25,8 @@ from .errors import ConfigError
 # Hide the checks in pytest's tracebacks, so that the tracebacks end at the call in the test.
 __tracebackhide__ = True
 
-# The maximum size of a string in bytes. Kafka writes the length of a string as an int16.
+# The maximum size of a string in bytes. Kafka writes the length of a string as an int16, and limits compact
+# strings to the same size.
 MAX_TEXT_BYTES: Final = 2**15 - 1
 
 

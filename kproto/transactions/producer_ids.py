@@ -8,13 +8,14 @@
 * A producer that continues after an error sends its producer id and epoch (KIP-360). It must be the current
   owner of the transactional id. Any other producer is fenced.
 
-* The owner may also send its previous epoch, if it has not received the response with the newest one. This
-  response is then repeated.
+* The owner may also send its previous epoch, if the response with its newest epoch was lost. The coordinator
+  then repeats that response.
 
-* When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
+* When the epochs of a producer id are exhausted, the producer receives a new producer id with epoch 0.
 
-* X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
-  aborted. In both cases the producer must retry.
+* X3: while the transaction is being completed, InitProducerId is answered with CONCURRENT_TRANSACTIONS. If a
+  transaction is open, InitProducerId aborts it, and is answered with the same error. In both cases the
+  producer must retry.
 
 The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
@@ -82,9 +83,9 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request is the retry of a request that succeeded, so the response is repeated. If the first
-        # request received the last epoch, Kafka's prepareIncrementProducerEpoch throws an
-        # IllegalStateException instead.
+        # The request is the retry of a request that succeeded, so the response is repeated. Kafka does the
+        # same, except if that response contains the last epoch: its prepareIncrementProducerEpoch then throws
+        # an IllegalStateException.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:
@@ -124,8 +125,8 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    The request must have no producer id, or the current one. It may also have the previous producer id with
-    its last epoch, because the response with the current producer id may have been lost.
+    The request must have no producer id, the current one, or the previous one with its last epoch. A producer
+    sends the previous one if the response with the current producer id was lost.
     """
     return (
         identity is None

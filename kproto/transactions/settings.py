@@ -34,8 +34,8 @@ class TransactionSettings:
     def from_properties(cls, properties: Mapping[str, str | int]) -> TransactionSettings:
         """Read the settings from a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
 
-        Raises ConfigError for a name that is not a setting of transactions. Raises it also for a value that
-        is not a number or is out of range.
+        Raises ConfigError if a name is not a setting of transactions, or if a value is not a number or is out
+        of range.
         """
         known = {field.name.replace("_", "."): field.name for field in fields(cls)}
         values: dict[str, int] = {}

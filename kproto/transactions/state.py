@@ -7,8 +7,9 @@
 
 * A move from Dead to Empty creates the transactional id, and a move to Dead deletes it.
 
-* PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
-  requests the markers, and `MarkersWritten` reports that they have been written.
+* PrepareCommit and PrepareAbort last from the decision until the logs of all partitions of the transaction
+  contain the markers. `WriteMarkers` requests the markers, and `MarkersWritten` reports that they
+  have been written.
 
 * `move` sets the deadline of a transaction, which follows from its state. It is `NEVER` in states without a
   deadline. The coordinator keeps all deadlines in order.
@@ -33,8 +34,8 @@ from .settings import TransactionSettings
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# The highest epoch that a producer receives. The next epoch, 32767, only fences that producer (Kafka's
-# TransactionMetadata.isEpochExhausted).
+# The highest epoch that a producer receives. The coordinator uses the next epoch, 32767, only to fence the
+# producer with this one (Kafka's TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

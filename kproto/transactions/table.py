@@ -4,7 +4,7 @@
     actions = step(coordinator, RequestReceived(token, request, version), now)
 
 `step` applies one event and returns the actions to perform. It answers every request of REQUESTS with a
-`SendResponse`. `next_deadline` returns the time at which the caller must send a `Tick`.
+`SendResponse`. `next_deadline` returns the time at which the caller must pass a `Tick` to `step`.
 
 States and transitions:
 
@@ -14,11 +14,11 @@ States and transitions:
 * Empty, CompleteCommit, CompleteAbort -> Ongoing: the first partition is added. The transaction stays open
   until EndTxn, until its timeout, or until another producer takes the transactional id.
 
-* Ongoing -> PrepareCommit, PrepareAbort: the coordinator decides to commit or abort, and the markers are
-  being written.
+* Ongoing -> PrepareCommit, PrepareAbort: the coordinator decides to commit or abort, and requests
+  the markers.
 
-* PrepareCommit -> CompleteCommit, PrepareAbort -> CompleteAbort: the markers are in all logs. The next
-  transaction may begin.
+* PrepareCommit -> CompleteCommit, PrepareAbort -> CompleteAbort: the markers are in the logs of all
+  partitions of the transaction. The next transaction may begin.
 
 * Empty, CompleteCommit, CompleteAbort -> Empty: a producer takes the transactional id again, in a new epoch.
 
@@ -30,16 +30,20 @@ States and transitions:
 Rules:
 
 * X1: at any time one producer owns a transactional id: the one with the newest producer id and epoch that the
-  coordinator has returned for it. Others are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
+  coordinator has returned for it. Other producers are fenced: with PRODUCER_FENCED if the epoch is wrong, and
+  with INVALID_PRODUCER_ID_MAPPING if the producer id is wrong. InitProducerId is answered with PRODUCER_FENCED
+  in both cases.
 
 * X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
   timeout.
 
-* X3: while markers are being written, every other request for the transactional id is answered with
-  CONCURRENT_TRANSACTIONS.
+* X3: while markers are being written, a request with the transactional id is answered with
+  CONCURRENT_TRANSACTIONS. Exceptions are a fenced producer (X1) and an EndTxn that contradicts the decision
+  (INVALID_TXN_STATE).
 
-* X4: a new producer epoch starts with each InitProducerId, with each transaction that the coordinator aborts
-  and, from EndTxn version 5 on, with each EndTxn (KIP-890).
+* X4: a new producer epoch starts with each successful InitProducerId, with each transaction that the
+  coordinator aborts and, from EndTxn version 5 on, with each EndTxn (KIP-890). A retry of a request that
+  succeeded starts no epoch, but receives the first response again.
 
 * Deadlines that are due at `now` fire before the event is applied.
 
@@ -141,8 +145,8 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
     """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The returned time may be earlier than the next deadline, but never later. If no deadline has expired at a
-    Tick, call this function again.
+    Call this function again after each `step`. The returned time may be earlier than the next deadline, but
+    never later, so a `Tick` at this time may find no expired deadline.
     """
     return coordinator.deadlines.earliest()
 

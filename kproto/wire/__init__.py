@@ -2,8 +2,9 @@
 
 The modules `message` and `types` define how messages are declared.
 
-`interpreter` and `compiler` are two codecs that read the declarations. The interpreter is simple and reports
-errors, and the compiler is fast.
+`interpreter` and `compiler` are two codecs that read the declarations. Messages are first encoded and decoded
+by the compiler's functions, which are fast. If such a function fails, the interpreter repeats its work and
+raises an error that names the field.
 
 `kproto.wire` registers the codecs in `codecs`, so that `message` need not import them.
 """

@@ -28,8 +28,8 @@ class Codecs(msgspec.Struct, frozen=True):
     # Encodes a message with the interpreter, whose errors name the invalid field. Arguments: the message and
     # the version.
     write: Callable[[Any, int], bytes]
-    # Returns the docstring of a declaration, with its fields. Arguments: the class, and its docstring in the
-    # source.
+    # Returns the docstring of a declaration, followed by a description of its fields. Arguments: the class,
+    # and its docstring in the source.
     describe: Callable[[Any, str], str]
 
 

@@ -35,17 +35,17 @@ What makes it fast:
 Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The encoded
 pieces are joined at the end.
 
-An empty tag section is written as a pad byte at the end of the run before it.
+An empty tag section is one zero byte. The `pack` of the run before it writes this byte as a pad byte.
 
 What keeps it correct:
 
-* `buf[p:q]` does not raise if q is beyond the end of the buffer. But p only grows. So a later read of a
-  fixed-size value raises, or the last line finds p beyond the end.
+* `buf[p:q]` does not raise if q is beyond the end of the buffer. But q becomes the next p, and p only grows.
+  So a later read of a fixed-size value raises, or the last line finds p beyond the end.
 
 * Every count is checked against the remaining bytes before a list of that size is allocated.
 
 * On any error, a compiled function raises without details. `Message.decode` and `encode` then run the
-  interpreter over the same input, which reports the field and the offset.
+  interpreter over the same input. The interpreter's error names the field and, when decoding, the offset.
 
 * Functions that read or write nonempty tag sections are compiled separately, at their first use, because such
   sections are rare.
@@ -70,7 +70,7 @@ def decoder(message: type[Message], version: int) -> Decoder:
     """Compile `decode(buf, p) -> (message, end)` for `version`.
 
     `decode` raises one of `message.UNREADABLE` for malformed bytes. `decoder` raises UnsupportedVersion if
-    the message has no such version.
+    the message does not have this version.
     """
     check_version(message, version)
     return DecoderSource(message, version).message_decoder()
@@ -88,8 +88,8 @@ def view_decoder(message: type[Message], version: int) -> Decoder:
 def encoder(message: type[Message], version: int) -> Encoder:
     """Compile `encode(message) -> bytes` for `version`.
 
-    `encode` may raise any Exception for values that do not fit. `encoder` raises UnsupportedVersion if the
-    message does not have this version.
+    `encode` may raise any Exception for values that cannot be encoded. `encoder` raises UnsupportedVersion if
+    the message does not have this version.
     """
     check_version(message, version)
     encode: Encoder = EncoderSource(message, version).message_encoder()

@@ -277,7 +277,7 @@ class DecoderSource(FunctionSource):
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        """Return the reader of `layouts` for this class, or None if its elements cannot be read by layout."""
+        """Return the `Layouts` that reads arrays of this class, or None if they cannot be read by layout."""
         parts = self.parts(cls)
         return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
@@ -308,7 +308,8 @@ class DecoderSource(FunctionSource):
             if code in ("", "16s"):
                 code = ""
                 # A layout cannot read structs or UUIDs, so a list of them fits a layout only if it is null or
-                # empty. Only nullable lists are often null or empty.
+                # empty. Lists that are not nullable are rarely empty, so layouts are not used for a class
+                # with such a list.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix_size, code, nullable))

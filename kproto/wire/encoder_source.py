@@ -91,8 +91,8 @@ class EncoderSource(FunctionSource):
         plain_fields = [f for f in cls.__fields__ if self.is_plain(f)]
         number_lists = [f for f in plain_fields if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain_fields:
-            # If a struct has one list of numbers, a separate `pack` for the list is faster. If it has
-            # several, one `pack` for the lists and the fields around them is faster.
+            # If a struct has one list of numbers, it is faster to write the list with a `pack` of its own. If
+            # it has several, it is faster to write them and the fields around them with one `pack`.
             self.field(f, f"{variable}.{f.name}", in_run=len(number_lists) > 1 and f in number_lists)
         if self.flexible:
             self.tags(cls, variable)
@@ -169,7 +169,10 @@ class EncoderSource(FunctionSource):
             self.line("w.append(b)")
 
     def length(self, code: str, compact: bool) -> None:
-        """Generate code that writes the pending run and then `n`, which is the length plus one if compact."""
+        """Generate code that writes the pending run and then `n`.
+
+        `n` is the length or, in compact form, the length plus one.
+        """
         if not compact:
             self.run(code, "n")
             self.flush()

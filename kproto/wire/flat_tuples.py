@@ -18,8 +18,8 @@ The values are:
 
 `flatten` makes the same tuples from a message.
 
-`_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two faster
-ways to read array elements that share a layout (see `layouts.py`).
+`_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two ways to
+read array elements that share a layout. Both are faster than the way of its base class (see `layouts.py`).
 """
 
 from __future__ import annotations
@@ -192,13 +192,14 @@ def _read_tags(
 
 
 class _TupleLayouts(Layouts):
-    """Layouts that avoid or shorten the loop over elements where it would take most of the time.
+    """Layouts that avoid or shorten the loop over elements if this loop would take most of the time.
 
-    * Many elements without lists of numbers: the bytes that encode lengths are compared with strided slices,
-      so that the unpacked rows contain no lengths. Usually the rows are then already the resulting tuples.
+    * Many elements without lists of numbers: strided slices compare the bytes that encode lengths with those
+      of the layout, so that the unpacked rows contain no lengths. Usually the rows are then already the
+      resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
-      the same replicas. When the cache is full, it is no longer used.
+      the same replicas. A full cache shows that most lists differ, so caching then stops.
     """
 
     def __init__(

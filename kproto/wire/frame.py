@@ -3,7 +3,8 @@
 Kafka puts an int32 in front of every request and response: the number of bytes that follow.
 
 `Frames` divides a stream into frames. The stream may arrive in chunks of any size. A size is checked as soon
-as its four bytes have arrived, so at most one frame of the allowed size and the last chunk are buffered.
+as its four bytes have arrived, and a frame that is too large is rejected. So the buffer holds at most one
+frame of the allowed size and the last chunk.
 
 `ReceiveBuffer` does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
@@ -121,8 +122,8 @@ class ReceiveBuffer:
     three numbers: twice the bytes of the frame that have arrived, the size of the connection's largest frame
     so far, and `MIN_SIZE`.
 
-    `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`
-    bytes, because a peer that announces more does not speak Kafka's protocol.
+    `max_size` limits the size of every frame, in bytes. `MAX_FRAME_SIZE` also limits the first frame, because
+    a peer that announces a larger one probably does not speak Kafka's protocol.
 
     The buffers of the last large bodies are reused when nothing else refers to them or to a view of them. A
     small frame frees these buffers, so an idle connection keeps none.
