@@ -19,16 +19,19 @@ from typing import Any
 
 from .exchanges import Exchange
 
-_IN = {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"}
+# The requests with which a transaction begins.
+_BEGINNING_APIS = {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"}
 
 
 @dataclass(slots=True)
 class _Counts:
+    """The ended transactions of a transactional id, and its open transaction. Times are in ms."""
+
     committed: int = 0
     aborted: int = 0
-    longest: int = 0
-    began: int | None = None
-    ending: bool = False  # Whether an EndTxn for the open transaction got no response.
+    longest_ms: int = 0
+    began_at: int | None = None  # None if no transaction is open.
+    is_end_unanswered: bool = False  # Whether an EndTxn for the open transaction got no response.
 
 
 class TransactionHistory:
@@ -44,12 +47,12 @@ class TransactionHistory:
         if not name:
             return
         counts = self._counts.setdefault(name, _Counts())
-        if exchange.api in _IN and counts.began is None:
-            counts.began = exchange.asked_at
+        if exchange.api in _BEGINNING_APIS and counts.began_at is None:
+            counts.began_at = exchange.asked_at
         elif exchange.api == "EndTxn" and exchange.response is None:
-            counts.ending = True
+            counts.is_end_unanswered = True
         elif exchange.api in ("EndTxn", "InitProducerId") and _succeeded(exchange):
-            _ended(counts, exchange)
+            _count_ended(counts, exchange)
 
     def lines(self) -> list[str]:
         """Format a table with a line per transactional id. Without transactions the result is empty."""
@@ -57,9 +60,9 @@ class TransactionHistory:
             return []
         rows = [f"{'transactional id':<28}{'committed':>10}{'aborted':>8}{'open':>6}{'most ms':>9}"]
         for name, counts in sorted(self._counts.items()):
-            open_count = int(counts.began is not None)
+            open_count = int(counts.began_at is not None)
             rows.append(
-                f"{name:<28}{counts.committed:>10}{counts.aborted:>8}{open_count:>6}{counts.longest:>9}"
+                f"{name:<28}{counts.committed:>10}{counts.aborted:>8}{open_count:>6}{counts.longest_ms:>9}"
             )
         return ["", *rows]
 
@@ -67,21 +70,23 @@ class TransactionHistory:
         """Format the counts of each transactional id as a sentence for a page."""
         return [
             f"Transactions of {name}: {counts.committed} committed, {counts.aborted} aborted, "
-            f"{int(counts.began is not None)} open; the longest took {counts.longest} ms"
+            f"{int(counts.began_at is not None)} open; the longest took {counts.longest_ms} ms"
             for name, counts in sorted(self._counts.items())
         ]
 
 
-def _ended(counts: _Counts, exchange: Exchange) -> None:
+def _count_ended(counts: _Counts, exchange: Exchange) -> None:
+    """Count the transaction that a successful request ended, unless its outcome is unknown."""
     request: Any = exchange.request
     if exchange.api == "EndTxn":
         counts.committed += request.committed
         counts.aborted += not request.committed
-    elif counts.began is not None and not counts.ending:
+    elif counts.began_at is not None and not counts.is_end_unanswered:
         counts.aborted += 1
-    if counts.began is not None:
-        counts.longest = max(counts.longest, (exchange.answered_at or exchange.asked_at) - counts.began)
-    counts.began, counts.ending = None, False
+    if counts.began_at is not None:
+        ended_at = exchange.answered_at or exchange.asked_at
+        counts.longest_ms = max(counts.longest_ms, ended_at - counts.began_at)
+    counts.began_at, counts.is_end_unanswered = None, False
 
 
 def aborts(exchange: Exchange) -> bool:

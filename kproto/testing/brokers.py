@@ -43,7 +43,7 @@ _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
 # The code of a process that watches the test process. If its stdin ends without data, the test process was
 # killed. The watcher then stops the broker and deletes the broker's folder.
-_WATCH: Final = """
+_WATCHER_CODE: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
     try:
@@ -56,14 +56,14 @@ if not sys.stdin.read():
 """
 
 # The ports from which `free_port` chooses. They lie below the ephemeral ranges of Linux, macOS and Windows.
-_PORTS: Final = range(10_240, 32_768)
-_given: set[int] = set()
+_PORT_RANGE: Final = range(10_240, 32_768)
+_given_ports: set[int] = set()  # The ports that `free_port` has returned.
 
 # The first release whose storage tool has the option --standalone. Earlier ones are started with ZooKeeper.
-_WITHOUT_ZOOKEEPER: Final = (3, 9)
+_FIRST_WITHOUT_ZOOKEEPER: Final = (3, 9)
 
 # The JVM options that the releases with ZooKeeper need on Java 17.
-_FOR_ZOOKEEPER: Final = (
+_ZOOKEEPER_JVM_OPTIONS: Final = (
     *(
         f"--add-opens=java.base/{package}=ALL-UNNAMED"
         for package in ("java.lang", "java.nio", "java.util", "sun.nio.ch", "jdk.internal.ref")
@@ -73,7 +73,7 @@ _FOR_ZOOKEEPER: Final = (
 )
 
 # The properties of one node. Short group delays make tests fast.
-_BROKER: Final = {
+_BROKER_PROPERTIES: Final = {
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -85,8 +85,8 @@ _BROKER: Final = {
 }
 
 # The properties of a node that is both broker and controller, without ZooKeeper.
-_COMMON: Final = {
-    **_BROKER,
+_KRAFT_PROPERTIES: Final = {
+    **_BROKER_PROPERTIES,
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -123,24 +123,24 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
     contains them. Raises BrokerMissing if Maven fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
-    place = folder or cache
-    if not list(place.glob("*.jar")):
+    jar_folder = folder or cache
+    if not list(jar_folder.glob("*.jar")):
         maven = shutil.which("mvn")
         if folder is not None or maven is None:
             raise BrokerMissing(
-                f"no jars are in {place}; copy them there, or let Maven fetch {', '.join(artifacts)}"
+                f"no jars are in {jar_folder}; copy them there, or let Maven fetch {', '.join(artifacts)}"
             )
-        with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+        with one_at_a_time(jar_folder.parent), tempfile.TemporaryDirectory(dir=jar_folder.parent) as scratch:
             # While this process waited for the lock, another process may have filled the folder.
-            if list(place.glob("*.jar")):
-                return f"{place}/*"
-            Path(scratch, "pom.xml").write_text(_pom(artifacts))
-            order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
-            done = subprocess.run(order, cwd=scratch, capture_output=True, text=True)
-            if done.returncode:
-                raise BrokerMissing(f"Maven failed: {(done.stdout + done.stderr).strip()[-300:]}")
-            Path(scratch, "jars").rename(place)
-    return f"{place}/*"
+            if list(jar_folder.glob("*.jar")):
+                return f"{jar_folder}/*"
+            Path(scratch, "pom.xml").write_text(_pom_text(artifacts))
+            command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
+            result = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
+            if result.returncode:
+                raise BrokerMissing(f"Maven failed: {(result.stdout + result.stderr).strip()[-300:]}")
+            Path(scratch, "jars").rename(jar_folder)
+    return f"{jar_folder}/*"
 
 
 @contextlib.contextmanager
@@ -150,9 +150,10 @@ def one_at_a_time(folder: Path) -> Generator[None]:
     The folder is created if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as held:
+    with open(folder / ".lock", "w") as lock_file:
         if sys.platform != "win32":
-            fcntl.flock(held, fcntl.LOCK_EX)  # The lock is held until the file is closed or the process dies.
+            # The lock is held until the file is closed or the process dies.
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
@@ -177,7 +178,7 @@ def kafka_jars(version: str = KAFKA) -> str:
         artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")
     if release >= (3, 5):
         artifacts.append(f"org.apache.kafka:kafka-tools:{version}")
-    if release >= _WITHOUT_ZOOKEEPER:
+    if release >= _FIRST_WITHOUT_ZOOKEEPER:
         artifacts.append(_LOG4J)
     return maven_jars(f"kafka-{version}", tuple(artifacts), Path(folder_name) if folder_name else None)
 
@@ -237,52 +238,53 @@ def jars(
 
     Before Kafka 3.9 the broker gets a ZooKeeper of its own, and `format_options` must be empty.
     """
-    classpath, command = os.pathsep.join([kafka_jars(version), *map(str, plugins)]), java()
-    needs_zookeeper = _release(version) < _WITHOUT_ZOOKEEPER
+    classpath, java_command = os.pathsep.join([kafka_jars(version), *map(str, plugins)]), java()
+    needs_zookeeper = _release(version) < _FIRST_WITHOUT_ZOOKEEPER
     if needs_zookeeper and format_options:
         raise ConfigError(
             "format_options", format_options, f"leave it empty for Kafka {version}, which uses ZooKeeper"
         )
-    run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    run += [*(_FOR_ZOOKEEPER if needs_zookeeper else ()), *java_options, "-cp", classpath]
+    run = [java_command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    run += [*(_ZOOKEEPER_JVM_OPTIONS if needs_zookeeper else ()), *java_options, "-cp", classpath]
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch, contextlib.ExitStack() as stack:
-        port, controller = free_port(), free_port()
+        port, controller_port = free_port(), free_port()  # ZooKeeper gets the second port before Kafka 3.9.
         extra_listeners = "".join(
             f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items()
         )
-        own = f"PLAINTEXT://127.0.0.1:{port}"
-        settings = {"advertised.listeners": own + extra_listeners, "log.dirs": f"{scratch}/logs"}
+        main_listener = f"PLAINTEXT://127.0.0.1:{port}"
+        settings = {"advertised.listeners": main_listener + extra_listeners, "log.dirs": f"{scratch}/logs"}
         if needs_zookeeper:
-            zookeeper = {
+            zookeeper_properties = {
                 "dataDir": f"{scratch}/zookeeper",
-                "clientPort": f"{controller}",
+                "clientPort": f"{controller_port}",
                 "clientPortAddress": "127.0.0.1",
                 "admin.enableServer": "false",
             }
-            config = _write_properties(Path(scratch, "zookeeper.properties"), zookeeper)
+            config = _write_properties(Path(scratch, "zookeeper.properties"), zookeeper_properties)
             main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-            stack.enter_context(_process([*run, main_class, config], scratch))
-            settings |= _BROKER | {
+            stack.enter_context(_running_process([*run, main_class, config], scratch))
+            settings |= _BROKER_PROPERTIES | {
                 "broker.id": "1",
-                "listeners": own + extra_listeners,
-                "zookeeper.connect": f"127.0.0.1:{controller}",
+                "listeners": main_listener + extra_listeners,
+                "zookeeper.connect": f"127.0.0.1:{controller_port}",
                 "zookeeper.connection.timeout.ms": "60000",
             }
         else:
-            settings |= _COMMON | {
-                "listeners": f"{own},CONTROLLER://127.0.0.1:{controller}{extra_listeners}",
-                "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            settings |= _KRAFT_PROPERTIES | {
+                "listeners": f"{main_listener},CONTROLLER://127.0.0.1:{controller_port}{extra_listeners}",
+                "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
             }
         config = _write_properties(Path(scratch, "server.properties"), settings | dict(properties or {}))
         if not needs_zookeeper:
-            cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", config]
-            tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
-            formatted = subprocess.run(tool, capture_output=True, text=True)
+            cluster_options = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", config]
+            format_command = [*run, "kafka.tools.StorageTool", "format", "--standalone"]
+            format_command += [*cluster_options, *format_options]
+            formatted = subprocess.run(format_command, capture_output=True, text=True)
             if formatted.returncode:
                 raise BrokerMissing(
                     f"kafka-storage failed: {formatted.stdout[-300:]}{formatted.stderr[-300:]}"
                 )
-        broker, log = stack.enter_context(_process([*run, "kafka.Kafka", config], scratch))
+        broker, log = stack.enter_context(_running_process([*run, "kafka.Kafka", config], scratch))
         if why_silent(f"127.0.0.1:{port}", broker):
             raise BrokerMissing(f"the Kafka broker did not start: {log.read_text()[-500:]}")
         yield f"127.0.0.1:{port}"
@@ -295,10 +297,13 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Popen[Any], Path]]:
-    """Run a process until the end of the block. Yield the process and the file with its output."""
-    path = Path(folder, f"{order[-2]}.log")
-    with open(path, "w") as log, subprocess.Popen(order, stdout=log, stderr=log) as process:
+def _running_process(command: Sequence[str], folder: str) -> Generator[tuple[subprocess.Popen[Any], Path]]:
+    """Run a process until the end of the block. Yield the process and the file with its output.
+
+    The file in `folder` is named after the last but one argument, which is Java's main class.
+    """
+    path = Path(folder, f"{command[-2]}.log")
+    with open(path, "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             with killed_with_this_process(process, folder):
                 yield process, path
@@ -317,15 +322,15 @@ def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Gen
 
     A separate watcher process does both.
     """
-    order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
+    command = [sys.executable, "-I", "-S", "-c", _WATCHER_CODE, str(process.pid), folder]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
-        order, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
     ) as watcher:
         try:
             yield
         finally:
-            watcher.communicate(b"over")
+            watcher.communicate(b"over")  # After it has received data, the watcher does nothing.
 
 
 @contextlib.contextmanager
@@ -340,7 +345,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
         raise BrokerMissing("a Kafka in Docker needs testcontainers: pip install testcontainers") from None
     port = free_port()
     settings = {
-        **_COMMON,
+        **_KRAFT_PROPERTIES,
         "controller.quorum.voters": "1@localhost:9093",
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -367,12 +372,12 @@ def free_port() -> int:
     The port is below the ephemeral range. Otherwise an outgoing connection could take the port before the
     broker listens on it.
     """
-    for port in SystemRandom().sample(_PORTS, 1000):
-        if port not in _given:
+    for port in SystemRandom().sample(_PORT_RANGE, 1000):
+        if port not in _given_ports:
             with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-                _given.add(port)
+                _given_ports.add(port)
                 return port
-    raise BrokerMissing(f"no port is free from {_PORTS[0]} to {_PORTS[-1]}")
+    raise BrokerMissing(f"no port is free from {_PORT_RANGE[0]} to {_PORT_RANGE[-1]}")
 
 
 def why_silent(
@@ -383,7 +388,10 @@ def why_silent(
 ) -> str:
     """Wait until the broker's response to Metadata lists the broker.
 
-    Return "" if this response arrives within `seconds` seconds, and otherwise the reason why it did not.
+    Return "" if this response arrives within `seconds` seconds, and otherwise the reason why it did not. The
+    wait ends early if the process `broker` has ended, or if the broker rejects the client's credentials.
+
+    Raises ConfigError for invalid options in `security`.
     """
     from consumer import Admin
 
@@ -392,9 +400,9 @@ def why_silent(
     end, why = time.monotonic() + seconds, "no broker responds"
     while time.monotonic() < end and (broker is None or broker.poll() is None):
         try:
-            with Admin(bootstrap, request_timeout_ms=2000, **(security or {})) as cluster:
-                answer = cluster.request(MetadataRequest(topics=[]))
-                if isinstance(answer, MetadataResponse) and answer.brokers:
+            with Admin(bootstrap, request_timeout_ms=2000, **(security or {})) as admin:
+                response = admin.request(MetadataRequest(topics=[]))
+                if isinstance(response, MetadataResponse) and response.brokers:
                     return ""
         except ConfigError:
             raise
@@ -406,13 +414,13 @@ def why_silent(
     return why
 
 
-def _pom(artifacts: tuple[str, ...]) -> str:
-    listed = "".join(
+def _pom_text(artifacts: tuple[str, ...]) -> str:
+    dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version></dependency>"
         for group, name, version in (artifact.split(":") for artifact in artifacts)
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>jars</artifactId>"
-        f"<version>1</version><dependencies>{listed}</dependencies></project>"
+        f"<version>1</version><dependencies>{dependencies}</dependencies></project>"
     )

@@ -79,25 +79,27 @@ def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = 
     """
     try:
         trustme: Any = import_module("trustme")
-        form: Any = import_module("cryptography.hazmat.primitives.serialization")
+        serialization: Any = import_module("cryptography.hazmat.primitives.serialization")
     except ImportError:
         raise MissingExtra("certificates for tests", "trustme", "testing") from None
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    ended = {"not_before": past, "not_after": past.replace(year=2021)}
+    expired_dates = {"not_before": past, "not_after": past.replace(year=2021)}
     ca, other_ca = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     for authority, name, names, dates in (
-        (ca, "server", hosts, ended if expired else {}),
+        (ca, "server", hosts, expired_dates if expired else {}),
         (ca, "client", ("client@example.com",), {}),
         (other_ca, "stranger", ("stranger@example.com",), {}),
-        (ca, "expired", hosts, ended),
+        (ca, "expired", hosts, expired_dates),
         (ca, "elsewhere", ("elsewhere.example.com",), {}),
     ):
         issued = authority.issue_cert(*names, common_name=name, **dates)
-        key = form.load_pem_private_key(issued.private_key_pem.bytes(), None)
+        key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
         # Java reads private keys only in PKCS8.
-        text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        pem_key = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         path = folder / f"{name}.pem"
         path.touch(mode=0o600)
-        path.write_bytes(text + b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+        path.write_bytes(pem_key + b"".join(pem.bytes() for pem in issued.cert_chain_pems))
     return Certificates(**{field.name: str(folder / f"{field.name}.pem") for field in fields(Certificates)})

@@ -68,8 +68,8 @@ def java_name(error: KprotoError) -> str:
     if isinstance(error, BrokerError) and error.code in UNEXPECTED.get(error.request, ()):
         return "KafkaException"
     if isinstance(error, NotAuthorized):
-        group = error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return "GroupAuthorizationException" if group else "TopicAuthorizationException"
+        is_group = error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return "GroupAuthorizationException" if is_group else "TopicAuthorizationException"
     names: dict[type[KprotoError], str] = {
         Fenced: "FencedInstanceIdException",
         NoOffsetForPartition: "NoOffsetForPartitionException",
@@ -116,20 +116,20 @@ class CommandDriver(RebalanceListener):
                 elif self.polling:
                     self._poll()
             except (KprotoError, ValueError, IndexError) as error:
-                if line is not None or not self._is_repeated(error):
+                if line is not None or not self._remember_connection_error(error):
                     name = java_name(error) if isinstance(error, KprotoError) else type(error).__name__
                     print_line("error", name, error)
                 if line is None:
                     time.sleep(AFTER_ERROR_MS / 1000)
 
-    def _is_repeated(self, error: Exception) -> bool:
-        """Return whether this login or connection error has already been printed.
+    def _remember_connection_error(self, error: Exception) -> bool:
+        """Remember a login or connection error; return whether the previous error was the same.
 
-        Every poll raises the error again until its cause is removed.
+        Every poll raises the error again until its cause is removed, but it is printed only once.
         """
-        refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
-        previous, self.last_connection_error = self.last_connection_error, refusal
-        return bool(refusal) and refusal == previous
+        text = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
+        previous, self.last_connection_error = self.last_connection_error, text
+        return bool(text) and text == previous
 
     def _poll(self, ms: int = POLL_MS) -> None:
         for record in self.consumer.poll(ms / 1000):
@@ -139,27 +139,30 @@ class CommandDriver(RebalanceListener):
         self._print_commit_result(lambda: self.consumer.commit(offsets, timeout=5))
 
     def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for position in offsets.items():
-            self.consumer.seek(*position)
+        for topic_partition, offset in offsets.items():
+            self.consumer.seek(topic_partition, offset)
 
-    def _print_answer(self, query: str, ask: Callable[[], object]) -> None:
+    def _print_answer(self, query: str, call: Callable[[], object]) -> None:
         try:
-            result = ask()
+            result = call()
         except KprotoError as error:
             print_line("answer", query, java_name(error))
         else:
             print_line("answer", query, "ok" if result is None else result)
 
-    def _partitions(self, words: Sequence[str]) -> list[TopicPartition]:
+    def _named_partitions(self, words: Sequence[str]) -> list[TopicPartition]:
+        """Return the partitions that the words of a command name, or without words the assigned ones."""
         return [parse_partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
 
-    def _query(self, word: str, arguments: Sequence[str]) -> Callable[[], object] | None:
+    def _query_function(self, word: str, arguments: Sequence[str]) -> Callable[[], object] | None:
         """Return the function that answers a command in `QUERIES`, or None for any other command."""
         if word not in QUERIES:
             return None
-        consumer, partitions = self.consumer, self._partitions(arguments)
+        consumer, partitions = self.consumer, self._named_partitions(arguments)
         offsets = {
-            topic_partition: at for topic_partition, at in map(parse_partition, arguments) if at is not None
+            topic_partition: offset
+            for topic_partition, offset in map(parse_partition, arguments)
+            if offset is not None
         }
         match word:
             case "seek":
@@ -173,19 +176,23 @@ class CommandDriver(RebalanceListener):
             case "position":
                 return lambda: consumer.position(partitions[0], timeout=3)
             case "committed":
-                return lambda: _offsets(consumer.committed(partitions))
+                return lambda: _format_offsets(consumer.committed(partitions))
             case "begins":
-                return lambda: _offsets(consumer.list_offsets(dict.fromkeys(partitions, "earliest")))
+                return lambda: _format_offsets(consumer.list_offsets(dict.fromkeys(partitions, "earliest")))
             case "ends":
-                return lambda: _offsets(consumer.list_offsets(dict.fromkeys(partitions, "latest")))
+                return lambda: _format_offsets(consumer.list_offsets(dict.fromkeys(partitions, "latest")))
             case _:
-                return lambda: _offsets(consumer.list_offsets(offsets))
+                return lambda: _format_offsets(consumer.list_offsets(offsets))
 
-    def _print_commit_result(self, work: Callable[[], object], *, waits: bool = True) -> None:
+    def _print_commit_result(self, commit: Callable[[], object], *, is_sync: bool = True) -> None:
+        """Call `commit`, and print its result.
+
+        Java reports a retriable error of an asynchronous commit as a RetriableCommitFailedException.
+        """
         try:
-            work()
+            commit()
         except KprotoError as error:
-            is_retriable = not waits and isinstance(error, BrokerError) and error.code in RETRIABLE
+            is_retriable = not is_sync and isinstance(error, BrokerError) and error.code in RETRIABLE
             print_line(
                 "commit", "RetriableCommitFailedException" if is_retriable else java_name(error), error
             )
@@ -198,9 +205,9 @@ class CommandDriver(RebalanceListener):
         if word == "poll-once":
             self._print_answer(word, lambda: self._poll(int(arguments[0])))
             return False
-        ask = self._query(word, arguments)
-        if ask is not None:
-            self._print_answer(word, ask)
+        query = self._query_function(word, arguments)
+        if query is not None:
+            self._print_answer(word, query)
             return False
         match word:
             case "subscribe":
@@ -225,19 +232,19 @@ class CommandDriver(RebalanceListener):
                 self._commit()
             case "commit-at":
                 self._commit(
-                    {topic_partition: at or 0 for topic_partition, at in map(parse_partition, arguments)}
+                    {partition: offset or 0 for partition, offset in map(parse_partition, arguments)}
                 )
             case "commit-async":
                 future = self.consumer.commit_async()
-                future.add_done_callback(lambda done: self._print_commit_result(done.result, waits=False))
+                future.add_done_callback(lambda done: self._print_commit_result(done.result, is_sync=False))
             case "rebalance":
                 self.consumer.rejoin(" ".join(arguments))
             case "assignment":
                 print_line("assignment", format_partitions(self.consumer.assignment()))
             case "pause":
-                self.consumer.pause(self._partitions(arguments))
+                self.consumer.pause(self._named_partitions(arguments))
             case "resume":
-                self.consumer.resume(self._partitions(arguments))
+                self.consumer.resume(self._named_partitions(arguments))
             case "close":
                 self.consumer.close(leave="stay" not in arguments, timeout=10)
                 print_line("closed")
@@ -264,11 +271,13 @@ class CommandDriver(RebalanceListener):
             time.sleep(self.conf["revoke_ms"] / 1000)
 
 
-def _offsets(values: Mapping[TopicPartition, Any]) -> str:
+def _format_offsets(values: Mapping[TopicPartition, Any]) -> str:
     """Return T:P@OFFSET for each partition, and T:P@none for those without an offset."""
     offsets = {topic_partition: getattr(value, "offset", None) for topic_partition, value in values.items()}
-    ends = {topic_partition: "none" if at is None else at for topic_partition, at in offsets.items()}
+    shown = {
+        topic_partition: "none" if offset is None else offset for topic_partition, offset in offsets.items()
+    }
     return " ".join(
-        f"{topic_partition.topic}:{topic_partition.partition}@{at}"
-        for topic_partition, at in sorted(ends.items())
+        f"{topic_partition.topic}:{topic_partition.partition}@{offset}"
+        for topic_partition, offset in sorted(shown.items())
     )

@@ -110,15 +110,15 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
         key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN
     }
     for key, value in extra.items():
-        if near := get_close_matches(key, sorted(common_options | DRIVERS_OWN), 1, 0.8):
-            raise ConfigError(key, value, f"did you mean {near[0]}?")
+        if similar := get_close_matches(key, sorted(common_options | DRIVERS_OWN), 1, 0.8):
+            raise ConfigError(key, value, f"did you mean {similar[0]}?")
         if key not in WORDS.get(name, {key}):
             allowed = ", ".join(sorted(common_options | DRIVERS_OWN | WORDS[name]))
             raise ConfigError(key, value, f"options of {name}: {allowed}")
     return c.ModelConfig(client_id=client_id, group_id=group, random=Random().random, extra=extra, **values)
 
 
-_SARAMA = {
+_SARAMA_OPTIONS = {
     "ChannelBufferSize",
     "Consumer.MaxProcessingTime",
     "Consumer.Retry.Backoff",
@@ -154,8 +154,9 @@ WORDS: Mapping[str, set[str]] = {
         "queued.min.messages",
         "version",
     },
-    "sarama": _SARAMA,
-    "sarama-cluster": _SARAMA | {"Blacklist", "PartitionStrategy", "Return.Notifications", "Whitelist"},
+    "sarama": _SARAMA_OPTIONS,
+    "sarama-cluster": _SARAMA_OPTIONS
+    | {"Blacklist", "PartitionStrategy", "Return.Notifications", "Whitelist"},
 }
 
 
@@ -235,13 +236,13 @@ class ModelDriver:
                 return
             if Sockets.now() <= started + REPORT_NO_BROKER_MS:
                 continue
-            whys = {
+            reasons = {
                 address_text(host, port): self.connections.last_errors.get(
                     c.Address(host, port, BOOTSTRAP), "no answer"
                 )
                 for host, port in self.bootstrap
             }
-            error = ConnectionFailed.everywhere(whys)
+            error = ConnectionFailed.everywhere(reasons)
             if not is_reported:
                 print_line("error", type(error).__name__, error)
                 is_reported = True
@@ -281,7 +282,10 @@ class ModelDriver:
                 self.closed = True
 
     def _run_until(self, done: Callable[[], bool], end: int | None = None) -> None:
-        """Run the model until `done` or until the time `end`."""
+        """Run the model and its callbacks until `done` returns true, or until the time `end`.
+
+        During a callback, further callbacks wait.
+        """
         while not done():
             now = Sockets.now()
             due = self.module.next_deadline(self.state)
@@ -292,8 +296,9 @@ class ModelDriver:
             elif end is not None and end <= now:
                 return
             else:
-                first = min((at for at in (due, end) if at is not None), default=None)
-                for event in self.connections.wait(None if first is None else (first - now) / 1000):
+                wake_at = min((at for at in (due, end) if at is not None), default=None)
+                wait_s = None if wake_at is None else (wake_at - now) / 1000
+                for event in self.connections.wait(wait_s):
                     if not isinstance(event, c.ConnectionLost) or handles_connection_loss(self.module):
                         self._step(event)
 
@@ -302,23 +307,25 @@ class ModelDriver:
 
     # ---- the application
 
-    def _run_callback(self, tell: c.RunCallback) -> None:
+    def _run_callback(self, callback: c.RunCallback) -> None:
+        """Run the application's callback. A callback for revoked partitions may commit and sleep."""
         self.is_in_callback = True
-        print_line(tell.kind, format_partitions(tell.partitions))
-        if tell.kind == "assigned":
-            self.owned |= set(tell.partitions)
-        elif tell.kind in ("revoked", "lost"):
-            self.owned -= set(tell.partitions)
-            if tell.kind == "revoked":
+        print_line(callback.kind, format_partitions(callback.partitions))
+        if callback.kind == "assigned":
+            self.owned |= set(callback.partitions)
+        elif callback.kind in ("revoked", "lost"):
+            self.owned -= set(callback.partitions)
+            if callback.kind == "revoked":
                 if self.conf.get("commit_in_revoke"):
                     self._commit()
                 if self.conf.get("revoke_ms"):
                     self._sleep(self.conf["revoke_ms"])
         self.is_in_callback = False
-        if tell.wait:
+        if callback.wait:
             self._step(c.CallbackReturned())
 
     def _commit(self) -> None:
+        """Commit, run the model until the commit has finished, and print the result."""
         token = object()
         self.awaited_commits.add(token)
         self._step(c.CommitCalled(token))
@@ -326,6 +333,7 @@ class ModelDriver:
         print_line("commit", *(self.committed[token] or ("ok",)))
 
     def _poll(self) -> None:
+        """Poll once, and print the records. After an error, print it and wait."""
         self.polled = None
         self._step(c.PollCalled(POLL_MS))
         self._run_until(lambda: self.polled is not None or self.closed)
@@ -333,10 +341,10 @@ class ModelDriver:
         if polled is None:
             return
         if polled.records:
-            now = f"{time.time():.6f} R "
+            prefix = f"{time.time():.6f} R "
             print(
                 "\n".join(
-                    f"{now}{record.partition.topic}:{record.partition.partition} {record.offset}"
+                    f"{prefix}{record.partition.topic}:{record.partition.partition} {record.offset}"
                     for record in polled.records
                 ),
                 flush=True,
@@ -346,8 +354,8 @@ class ModelDriver:
             self._sleep(AFTER_ERROR_MS)
 
     def _execute(self, line: str) -> None:
-        word, *arguments = line.split()
-        match word:
+        command, *arguments = line.split()
+        match command:
             case "subscribe":
                 self._step(c.SubscribeCalled(tuple(arguments)))
                 self.polling = not self.conf.get("manual_poll")

@@ -36,7 +36,7 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PATIENCE = 240.0
 
 SETTINGS = {
-    **brokers._COMMON,
+    **brokers._KRAFT_PROPERTIES,
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.replication.factor": "3",

@@ -17,7 +17,7 @@ class Killable:
         self.scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
         settings = {
-            **brokers._COMMON,
+            **brokers._KRAFT_PROPERTIES,
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised or self.port}",

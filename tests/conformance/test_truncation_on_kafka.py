@@ -58,7 +58,7 @@ class Nodes:
             role = "controller" if node == CONTROLLER else "broker"
             name = "CONTROLLER" if node == CONTROLLER else "PLAINTEXT"
             settings = {
-                **brokers._COMMON,
+                **brokers._KRAFT_PROPERTIES,
                 "process.roles": role,
                 "node.id": str(node),
                 "controller.quorum.voters": f"{CONTROLLER}@127.0.0.1:{self.ports[CONTROLLER]}",
