@@ -31,8 +31,8 @@ Rules:
 
 * X1: at any time one producer owns a transactional id: the one with the newest producer id and epoch that the
   coordinator has returned for it. Other producers are fenced: with PRODUCER_FENCED if the epoch is wrong, and
-  with INVALID_PRODUCER_ID_MAPPING if the producer id is wrong. InitProducerId is answered with PRODUCER_FENCED
-  in both cases.
+  with INVALID_PRODUCER_ID_MAPPING if the producer id is wrong. InitProducerId is answered with
+  PRODUCER_FENCED in both cases.
 
 * X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
   timeout.
