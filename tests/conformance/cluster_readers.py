@@ -135,8 +135,8 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                # The commit is not recorded if the claim has ended. After a revocation the member no longer
-                # owns the partition, so the commit omits the partition's offset.
+                # After a revocation the claim has ended and the member no longer owns the partition. The
+                # commit then omits the partition's offset, so it is not recorded.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 

@@ -81,8 +81,8 @@ def run_place(kind: str) -> Iterator[Place]:
 def only_one_broker(request: pytest.FixtureRequest) -> None:
     """Skip the test on the broker (embedded or Kafka) that this run did not draw for it.
 
-    With `KPROTO_ALL_PLAYS=1` each test runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the
-    same brokers.
+    With `KPROTO_ALL_PLAYS=1` the test runs on both brokers (tox -e soak). The same `KPROTO_SEED` always draws
+    the same broker for a test.
     """
     item = request.node
     drawn = Random(f"{SEED} {item.originalname}").choice(["embedded", "kafka"])

@@ -13,8 +13,8 @@ A member prints {"assigned": [0, 3]} when its assignment changes, and {"read": [
 
 A line on standard input closes a member.
 
-A member retries a failed commit, because it may keep its partitions through a rebalance. Without a retry
-their last offsets would stay uncommitted.
+A member retries a failed commit, because it may keep its partitions through a rebalance. Without a retry, the
+last offsets of these partitions would stay uncommitted.
 """
 
 from __future__ import annotations

@@ -193,8 +193,8 @@ def another_subscription(stage: Stage) -> None:
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
     a = stage.start_subscribed("A")
-    # All records are read before the second `subscribe`. The offsets committed before its rebalance would
-    # otherwise depend on timing.
+    # All records are read before the second `subscribe`. This call causes a rebalance, and the offsets that
+    # the member commits before the rebalance would otherwise depend on timing.
     a.until("R ", 4)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")

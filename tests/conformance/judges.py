@@ -48,8 +48,8 @@ def java() -> str:
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools, which Maven fetches once per machine.
 
-    `OLD_KAFKA` needs only the jars that convert records. `KPROTO_KAFKA_JARS` names a folder with the jars of
-    `KAFKA`.
+    For `OLD_KAFKA`, Maven fetches only the jars that convert records. `KPROTO_KAFKA_JARS` names a folder with
+    the jars of `KAFKA`, which replaces the download.
     """
     with _required():
         if version == OLD_KAFKA:
@@ -119,8 +119,8 @@ def real_kafka(
 ) -> Iterator[RealKafka]:
     """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
 
-    `properties` are additional broker settings. `KPROTO_KAFKA` is ignored if there are such
-    settings, or if `version` is not `KAFKA`. `java_options` apply to a broker from the jars.
+    `properties` are additional broker settings. `KPROTO_KAFKA` is ignored if `properties` are given, or if
+    `version` is not `KAFKA`. Only a broker from the jars uses `java_options`.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:

@@ -55,8 +55,8 @@ def built(program: Path, executable: Path) -> str:
 def with_modules(name: str, *, module: str = "") -> str:
     """Build a Go program that has its own go.mod.
 
-    The program requires modules that are large, that need a C compiler, or whose releases differ from those
-    in `members/go.mod`.
+    The program's modules are not in `members/go.mod`, because they are large, need a C compiler, or have
+    other releases there.
 
     `module` ("PATH VERSION") replaces a required module, to build the same program with another release.
     """

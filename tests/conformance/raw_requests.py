@@ -316,7 +316,8 @@ class Actor:
     options: dict[str, str] = field(default_factory=dict[str, str])
     # The verb of the script line whose request has no response yet.
     waits_for: str = ""
-    # The response to the request of `waits_for`, if it arrived before the line that expects it was reached.
+    # The response to the request of `waits_for`, if this response arrived before the script reached the line
+    # that expects it.
     early_response: Any = None
     protocol: str = "range"
 

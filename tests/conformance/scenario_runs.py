@@ -18,8 +18,8 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-# The maximum number of attempts at a scenario. Even in two runs of the original, events within one
-# millisecond may come in any order.
+# The maximum number of attempts at a scenario. Events within one millisecond may come in any order, even in
+# two runs of the original, so an attempt without the expected order is repeated.
 TRIES = 3
 # Maps a client to the APIs that are not compared. librdkafka looks up its coordinator on each new connection,
 # and its number of connections varies.
@@ -85,8 +85,8 @@ def run_scenario(
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
     """Remove the names and events that differ between runs.
 
-    The partition that moves in the scenario "cooperative" is random, except for the clients in
-    SAME_ONES_MOVE. The partition's number is therefore replaced.
+    In the scenario "cooperative", the partition that moves is random, so `p` replaces each partition number.
+    The numbers remain for the clients in SAME_ONES_MOVE, whose model moves the same partition.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [
