@@ -156,7 +156,7 @@ class RebalanceCauses:
         evidence = list(generation.evidence)
         removed: list[RemovedMember] = []
         departures = [departure for departure in self._departures if departure[0] <= generation.at]
-        self._departures = self._departures[len(departures) :]
+        self._departures = [departure for departure in self._departures if departure[0] > generation.at]
         if previous is not None and previous.number == generation.number - 1:
             evidence += departures
             if previous.topics is not None and generation.topics is not None:

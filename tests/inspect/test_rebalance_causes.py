@@ -131,6 +131,17 @@ def test_a_member_that_left_is_a_cause_once(group: Group) -> None:
     assert group.cause(3) == "D left"
 
 
+def test_a_member_that_left_is_a_cause_once_if_a_later_leave_was_answered_first(group: Group) -> None:
+    group.causes.add_departure(900, "D", None)
+    group.causes.add_departure(150, "B", None)
+    group.causes.members["a"].is_asked_to_rejoin = True
+    group.join("a", 2, 200, {"a": ("t",), "b": ("t",)})
+    assert group.cause(2) == "B left"
+    group.causes.members["a"].is_asked_to_rejoin = True
+    group.join("a", 3, 950, {"a": ("t",), "b": ("t",)})
+    assert group.cause(3) == "D left"
+
+
 @pytest.mark.parametrize(
     ("last_at", "has_synced", "is_disconnected", "reason", "at"),
     [
