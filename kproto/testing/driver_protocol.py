@@ -29,15 +29,17 @@ class Commands:
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
+        # The thread that reads calls this function after each command.
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # Whether the command `close` was read. No command follows `close`.
         stream_object: object = stream
         # Input bytes that cannot be decoded become backslash escapes.
         if isinstance(stream_object, TextIOWrapper):
             stream_object.reconfigure(errors="backslashreplace")
-        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+        threading.Thread(target=self._read_lines, args=(stream,), daemon=True).start()
 
-    def _read(self, stream: TextIO) -> None:
+    def _read_lines(self, stream: TextIO) -> None:
+        """Queue each line and call `wake`, until the stream ends; then queue `close`."""
         try:
             for line in stream:
                 if line.strip():
@@ -74,6 +76,6 @@ def format_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def parse_partition(text: str) -> tuple[TopicPartition, int | None]:
-    """Parse T:P or T:P:OFFSET."""
+    """Parse T:P or T:P:OFFSET; return the partition, and the offset or None."""
     topic, number, *offset = text.split(":")
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None

@@ -55,8 +55,10 @@ class Proxy:
         self._thread: threading.Thread | None = None
         self._pairs: set[_Pair] = set()
         self._delay = 0.0
-        self._flows: asyncio.Event | None = None
-        self._quiet_until = 0.0
+        # Set while bytes may pass, and cleared during a stall.
+        self._is_flowing: asyncio.Event | None = None
+        # The end of the last stall, in seconds of the loop's clock.
+        self._stalled_until = 0.0
 
     @property
     def bootstrap(self) -> str:
@@ -65,14 +67,14 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         started = threading.Event()
-        failed: list[BaseException] = []
+        errors: list[BaseException] = []
         self._thread = threading.Thread(
-            target=self._run, args=(started, failed), name="kproto-proxy", daemon=True
+            target=self._run, args=(started, errors), name="kproto-proxy", daemon=True
         )
         self._thread.start()
         started.wait()
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
         return self
 
     def __exit__(
@@ -87,28 +89,28 @@ class Proxy:
 
     def cut(self) -> None:
         """Break all connections at both ends."""
-        self._do(self._cut_all)
+        self._call_in_loop(self._cut_all)
 
     def half_close(self) -> None:
         """End all connections on the broker's side. The clients' side stays open, without responses."""
-        self._do(self._half_close_all)
+        self._call_in_loop(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
         """Delay each chunk of bytes by `seconds` seconds until the next call; 0 ends the delay."""
-        self._delay = _checked(seconds)
+        self._delay = _check_duration(seconds)
 
     def stall(self, seconds: float) -> None:
         """Stop all traffic for `seconds` seconds. After this time the delayed bytes arrive in order."""
-        _checked(seconds)
+        _check_duration(seconds)
 
-        def stop() -> None:
-            assert self._flows is not None
+        def begin_stall() -> None:
+            assert self._is_flowing is not None
             assert self._loop is not None
-            self._flows.clear()
-            self._quiet_until = max(self._quiet_until, self._loop.time() + seconds)
-            self._loop.call_at(self._quiet_until, self._flow)
+            self._is_flowing.clear()
+            self._stalled_until = max(self._stalled_until, self._loop.time() + seconds)
+            self._loop.call_at(self._stalled_until, self._end_stall)
 
-        self._do(stop)
+        self._call_in_loop(begin_stall)
 
     @checked(seed=WHOLE_NUMBER, seconds=NUMBER, longest=NUMBER)
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
@@ -117,9 +119,9 @@ class Proxy:
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
         0, but the last stall may continue for up to `longest` seconds.
         """
-        self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
+        self._call_in_loop(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)
-        end = time.monotonic() + _checked(seconds)
+        end = time.monotonic() + _check_duration(seconds)
         while (remaining := end - time.monotonic()) > 0:
             time.sleep(min(remaining, random.uniform(0.1, 2.0)))
             match random.choice(MOVES):
@@ -135,7 +137,8 @@ class Proxy:
 
     # ---- helpers
 
-    def _do(self, function: Callable[[], object]) -> None:
+    def _call_in_loop(self, function: Callable[[], object]) -> None:
+        """Call a function in the proxy's thread. Raises IllegalState if the proxy is not running."""
         if self._loop is None or self._loop.is_closed():
             raise IllegalState("the proxy is not running: use it in a with statement")
         self._loop.call_soon_threadsafe(function)
@@ -148,66 +151,79 @@ class Proxy:
         for pair in list(self._pairs):
             pair.half_close()
 
-    def _flow(self) -> None:
-        assert self._flows is not None
+    def _end_stall(self) -> None:
+        """Let bytes pass again, unless a later call of `stall` has extended the stall."""
+        assert self._is_flowing is not None
         assert self._loop is not None
-        if self._loop.time() >= self._quiet_until:
-            self._flows.set()
+        if self._loop.time() >= self._stalled_until:
+            self._is_flowing.set()
 
-    def _run(self, started: threading.Event, failed: list[BaseException]) -> None:
+    def _run(self, started: threading.Event, errors: list[BaseException]) -> None:
+        """Run the proxy's event loop until `__exit__` stops it.
+
+        Sets `started` once the proxy listens, or after adding the error to `errors` if it cannot listen.
+        """
         loop = self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            self._flows = asyncio.Event()
-            self._flows.set()
-            acceptor = loop.run_until_complete(self._serve())
+            self._is_flowing = asyncio.Event()
+            self._is_flowing.set()
+            acceptor = loop.run_until_complete(self._listen())
             self.port = acceptor.port
         except BaseException as error:
             loop.close()
-            failed.append(error)
+            errors.append(error)
             started.set()
             return
         started.set()
         loop.run_forever()
         loop.run_until_complete(acceptor.close())
         self._cut_all()
-        loop.run_until_complete(self._ended())
+        loop.run_until_complete(self._wait_for_tasks())
         loop.close()
 
-    async def _serve(self) -> Acceptor:
+    async def _listen(self) -> Acceptor:
         return Acceptor(listening_socket(self.host, self.port), stream_protocols(self._accept))
 
-    async def _ended(self) -> None:
+    async def _wait_for_tasks(self) -> None:
         """Wait until the tasks of all connections that were cut have ended."""
-        await asyncio.gather(*(pair.passing for pair in self._pairs), return_exceptions=True)
+        await asyncio.gather(*(pair.task for pair in self._pairs), return_exceptions=True)
         await asyncio.sleep(0)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         task = asyncio.current_task()
-        assert self._flows is not None
+        assert self._is_flowing is not None
         assert task is not None
         pair = _Pair(writer, task)
         self._pairs.add(pair)
         try:
             # OSError means that the broker is down, and CancelledError that a fault has cut the connection.
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await self._flows.wait()
-                source, pair.broker = await asyncio.open_connection(*self.target)
+                await self._is_flowing.wait()
+                broker_reader, pair.broker = await asyncio.open_connection(*self.target)
                 if pair.half_closed:
                     pair.half_close()
-                await asyncio.gather(self._pump(reader, pair.broker, pair), self._pump(source, writer, pair))
+                await asyncio.gather(
+                    self._pass_bytes(reader, pair.broker, pair), self._pass_bytes(broker_reader, writer, pair)
+                )
         finally:
             self._pairs.discard(pair)
             pair.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
-        assert self._flows is not None
+    async def _pass_bytes(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair
+    ) -> None:
+        """Pass bytes in one direction until the reader's end closes; then cut the pair.
+
+        The bytes of a half-closed pair are dropped, and its client's end stays open.
+        """
+        assert self._is_flowing is not None
         try:
             while data := await reader.read(CHUNK):
                 if self._delay:
                     await asyncio.sleep(self._delay)
-                await self._flows.wait()
+                await self._is_flowing.wait()
                 if not pair.half_closed:
                     writer.write(data)
                     await writer.drain()
@@ -217,7 +233,8 @@ class Proxy:
             pair.cut()
 
 
-def _checked(seconds: object) -> float:
+def _check_duration(seconds: object) -> float:
+    """Return `seconds`. Raises ConfigError if it is not a finite number of at least 0."""
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ConfigError("seconds", seconds, "a number of seconds, 0 or more")
     return seconds
@@ -229,14 +246,14 @@ class _Pair:
     `broker` is None until the connection to the broker is established.
     """
 
-    def __init__(self, client: asyncio.StreamWriter, passing: asyncio.Task[None]) -> None:
+    def __init__(self, client: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
         self.client = client
         self.broker: asyncio.StreamWriter | None = None
-        self.passing = passing
+        self.task = task
         self.half_closed = False
 
     def cut(self) -> None:
-        self.passing.cancel()  # The cancelled task aborts both ends of the connection.
+        self.task.cancel()  # The cancelled task aborts both ends of the connection.
 
     def abort(self) -> None:
         self.client.transport.abort()

@@ -70,14 +70,15 @@ from .schedules import QUICK, settle
 from .world import Consumer, World
 from .world.user_code import reject_awaitable
 
-_MS = st.sampled_from((1, 5, 50, 500, 3_000))
-_ANY = st.integers(0, 99)
+_WAITS_MS = st.sampled_from((1, 5, 50, 500, 3_000))
+# A number that selects an element of a list. A rule takes it modulo the length of the list.
+_SELECTORS = st.integers(0, 99)
 # The reasons why a member loses its partitions in `Group.lose`: an administrator removes the member, its
 # process is frozen beyond the session timeout, or its application does not poll within max.poll.interval.ms.
 _CAUSES_OF_LOSS = st.sampled_from(("removal", "session timeout", "poll interval"))
 # The limit in ms of each wait in `Group.lose`: until the member owns partitions, and until its `lost`
 # callback has returned.
-_LOSS_MS = 10_000
+_MAX_LOSS_WAIT_MS = 10_000
 
 
 class Group(RuleBasedStateMachine):
@@ -107,7 +108,8 @@ class Group(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.topics, brokers=self.brokers, trace=False)
         self.applications: dict[str, object] = {}
-        self._count = 0
+        # The number of members that have joined so far, for their names.
+        self._joined = 0
 
     # ---- members
 
@@ -122,21 +124,21 @@ class Group(RuleBasedStateMachine):
         self.join(1)
 
     @precondition(lambda self: len(self._members()) < self.max_members)
-    @rule(options=_ANY)
+    @rule(options=_SELECTORS)
     def join(self, options: int) -> None:
-        self._count += 1
+        self._joined += 1
         options_of_member = {**QUICK, **self.options[options % len(self.options)]}
-        consumer: Consumer = self.world.join(f"member{self._count}", **options_of_member)
+        consumer: Consumer = self.world.join(f"member{self._joined}", **options_of_member)
         consumer.configure(self._set_up_application)
         consumer.subscribe(*self.topics)
 
     @precondition(lambda self: len(self._members()) > 1)
-    @rule(member=_ANY, leave=st.booleans())
+    @rule(member=_SELECTORS, leave=st.booleans())
     def close(self, member: int, leave: bool) -> None:
         self._member(member).close(leave=leave)
 
     @precondition(lambda self: self.trouble and len(self._members()) > 1)
-    @rule(member=_ANY)
+    @rule(member=_SELECTORS)
     def kill(self, member: int) -> None:
         victim = self._member(member)
         self.world.kill(victim)
@@ -144,13 +146,13 @@ class Group(RuleBasedStateMachine):
         self.applications.pop(victim.name, None)
 
     @precondition(lambda self: self.trouble and self._members())
-    @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
+    @rule(member=_SELECTORS, ms=st.sampled_from((50, 1_000, 5_000)))
     def sleep(self, member: int, ms: int) -> None:
         """Freeze the process (SIGSTOP)."""
         self._member(member).freeze(ms)
 
     @precondition(lambda self: self.trouble and self.world.brokers and self._members())
-    @rule(member=_ANY, cause=_CAUSES_OF_LOSS)
+    @rule(member=_SELECTORS, cause=_CAUSES_OF_LOSS)
     def lose(self, member: int, cause: str) -> None:
         """Let a member lose its partitions after it has read records from them.
 
@@ -158,9 +160,9 @@ class Group(RuleBasedStateMachine):
         returned. Both waits have a limit, because a network fault may prevent the assignment or the callback.
         """
         consumer = self._member(member)
-        if not self.world.run(_LOSS_MS, until=lambda: bool(consumer.owned)):
+        if not self.world.run(_MAX_LOSS_WAIT_MS, until=lambda: bool(consumer.owned)):
             return
-        received, losses = len(consumer.records), _losses(consumer)
+        received, losses = len(consumer.records), _count_losses(consumer)
         for partition in sorted(consumer.owned):
             self.world.write(*partition, "before the loss")
         self.world.run(GRACE_MS, until=lambda: len(consumer.records) > received)
@@ -172,30 +174,37 @@ class Group(RuleBasedStateMachine):
             consumer.pause_polling()
             self.world.run(consumer.options.max_poll_interval_ms + GRACE_MS)
             consumer.resume_polling()
-        self.world.run(_LOSS_MS, until=lambda: consumer.in_callback is None and _losses(consumer) > losses)
+        self.world.run(
+            _MAX_LOSS_WAIT_MS, until=lambda: consumer.in_callback is None and _count_losses(consumer) > losses
+        )
 
     @precondition(lambda self: self._members())
-    @rule(member=_ANY, works_ms=st.sampled_from((0, 50, 1_500)), callback_ms=st.sampled_from((0, 50, 1_500)))
+    @rule(
+        member=_SELECTORS,
+        works_ms=st.sampled_from((0, 50, 1_500)),
+        callback_ms=st.sampled_from((0, 50, 1_500)),
+    )
     def slow_down(self, member: int, works_ms: int, callback_ms: int) -> None:
         consumer = self._member(member)
         consumer.works_ms, consumer.callback_ms = works_ms, callback_ms
 
     @precondition(lambda self: self._members())
-    @rule(member=_ANY)
+    @rule(member=_SELECTORS)
     def commit(self, member: int) -> None:
         with contextlib.suppress(IllegalState):
             self._member(member).commit()
 
     @precondition(lambda self: self._members())
-    @rule(member=_ANY)
+    @rule(member=_SELECTORS)
     def rejoin(self, member: int) -> None:
         with contextlib.suppress(IllegalState):
             self._member(member).rejoin()
 
     @precondition(lambda self: self._members())
-    @rule(member=_ANY, partition=_ANY)
+    @rule(member=_SELECTORS, partition=_SELECTORS)
     def pause(self, member: int, partition: int) -> None:
         consumer = self._member(member)
+        # The partitions that the application has been assigned, and that the engine still owns.
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
             # Ignore the error that the engine raises if it has lost the partition in the meantime.
@@ -203,7 +212,7 @@ class Group(RuleBasedStateMachine):
                 consumer.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())
-    @rule(member=_ANY)
+    @rule(member=_SELECTORS)
     def resume(self, member: int) -> None:
         consumer = self._member(member)
         paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
@@ -213,37 +222,38 @@ class Group(RuleBasedStateMachine):
 
     # ---- the cluster and time
 
-    @rule(ms=_MS)
+    @rule(ms=_WAITS_MS)
     def wait(self, ms: int) -> None:
         self.world.run(ms)
 
     @precondition(lambda self: self.world.brokers)
-    @rule(partition=_ANY, count=st.integers(1, 4))
+    @rule(partition=_SELECTORS, count=st.integers(1, 4))
     def write(self, partition: int, count: int) -> None:
         topic, index = self._partition(partition)
-        end = self.world.log(TopicPartition(topic, index)).end_offset
-        self.world.write(topic, index, *(str(end + number) for number in range(count)))
+        end_offset = self.world.log(TopicPartition(topic, index)).end_offset
+        self.world.write(topic, index, *(str(end_offset + number) for number in range(count)))
 
     @precondition(lambda self: self.world.brokers and len(self.world.partitions()) < 12)
-    @rule(topic=_ANY)
+    @rule(topic=_SELECTORS)
     def grow(self, topic: int) -> None:
         name = sorted(self.topics)[topic % len(self.topics)]
-        self.world.grow(name, sum(partition.topic == name for partition in self.world.partitions()) + 1)
+        count = sum(partition.topic == name for partition in self.world.partitions())
+        self.world.grow(name, count + 1)
 
     @precondition(lambda self: self.world.brokers)
-    @rule(partition=_ANY, node=_ANY)
+    @rule(partition=_SELECTORS, node=_SELECTORS)
     def elect(self, partition: int, node: int) -> None:
-        self.world.elect(*self._partition(partition), self._broker_up(node))
+        self.world.elect(*self._partition(partition), self._running_broker(node))
 
     @precondition(lambda self: self.trouble and self.world.brokers)
-    @rule(node=_ANY, loading_ms=st.sampled_from((0, 500)))
+    @rule(node=_SELECTORS, loading_ms=st.sampled_from((0, 500)))
     def move_coordinator(self, node: int, loading_ms: int) -> None:
-        self.world.move_coordinator(QUICK["group_id"], self._broker_up(node), loading_ms=loading_ms)
+        self.world.move_coordinator(QUICK["group_id"], self._running_broker(node), loading_ms=loading_ms)
 
     @precondition(lambda self: self.trouble and self.world.brokers)
-    @rule(node=_ANY)
+    @rule(node=_SELECTORS)
     def stop_broker(self, node: int) -> None:
-        self.world.stop_broker(self._broker_up(node))
+        self.world.stop_broker(self._running_broker(node))
 
     @precondition(lambda self: len(self.world.brokers) < len(self.world.nodes))
     @rule()
@@ -253,7 +263,7 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.trouble and self._members())
     @rule(
         kind=st.sampled_from(("delay", "drop", "stall", "refuse", "cut", "half_close")),
-        member=_ANY,
+        member=_SELECTORS,
         lasts=st.sampled_from((20, 500, 4_000)),
     )
     def fault(self, kind: str, member: int, lasts: int) -> None:
@@ -276,10 +286,10 @@ class Group(RuleBasedStateMachine):
         """Call the `@invariant()` methods at the end, because Hypothesis calls them only after steps."""
         # In older versions of Hypothesis (6.100), `invariants` is a class method.
         declared: Any = self.invariants
-        every: Any = declared() if callable(declared) else declared
-        for own in every:
-            if all(holds(self) for holds in own.preconditions):
-                own.function(self)
+        invariants: Any = declared() if callable(declared) else declared
+        for invariant in invariants:
+            if all(holds(self) for holds in invariant.preconditions):
+                invariant.function(self)
 
     def _set_up_application(self, consumer: Consumer) -> None:
         """Set up the application of a consumer; replayed worlds call this with their own consumer."""
@@ -288,10 +298,11 @@ class Group(RuleBasedStateMachine):
             return
         if consumer.world is self.world:  # not a replay
             self.applications[consumer.name] = application
-        consumer.listener = _listener(application)
+        consumer.listener = _make_listener(application)
         consumer.worker = getattr(application, "records", consumer.worker)
 
     def _members(self) -> list[Consumer]:
+        """Return the consumers that run and have not begun to close."""
         return [consumer for consumer in self.world.alive_clients(Consumer) if not consumer.is_closing]
 
     def _member(self, index: int) -> Consumer:
@@ -302,25 +313,28 @@ class Group(RuleBasedStateMachine):
         partitions = self.world.partitions()
         return partitions[index % len(partitions)]
 
-    def _broker_up(self, index: int) -> int:
-        """Return the id of a broker that is up."""
+    def _running_broker(self, index: int) -> int:
+        """Return the id of one of the brokers that run."""
         return sorted(self.world.brokers)[index % len(self.world.brokers)]
 
 
-def _losses(consumer: Consumer) -> int:
+def _count_losses(consumer: Consumer) -> int:
     """Return how many times the consumer has called `lost`."""
     return sum(kind == "lost" for kind, _ in consumer.calls)
 
 
-def _listener(application: object) -> Any:
-    """Return the listener that calls the methods of `application`."""
-    foreign = sorted(name for name in dir(application) if name.startswith("on_partitions_"))
-    if foreign:
+def _make_listener(application: object) -> Any:
+    """Return the listener that calls the methods of `application`.
+
+    Raises ConfigError if `application` has callbacks with the names of another library.
+    """
+    foreign_names = sorted(name for name in dir(application) if name.startswith("on_partitions_"))
+    if foreign_names:
         allowed = "assigned(partitions), revoked(partitions), lost(partitions)"
         raise ConfigError(
             "application",
             application,
-            f"{foreign[0]} is another library's name for a callback; use {allowed}",
+            f"{foreign_names[0]} is another library's name for a callback; use {allowed}",
         )
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:

@@ -100,16 +100,16 @@ class Issuer:
         """
         if self.algorithm == "ES256":
             curves: Any = import_module("cryptography.hazmat.primitives.asymmetric.ec")
-            self._private: Any = curves.generate_private_key(curves.SECP256R1())
+            self._private_key: Any = curves.generate_private_key(curves.SECP256R1())
         else:
             rsa: Any = import_module("cryptography.hazmat.primitives.asymmetric.rsa")
-            self._private = rsa.generate_private_key(65537, 2048)
-        public: dict[str, Any] = json.loads(
-            self._jwt.get_algorithm_by_name(self.algorithm).to_jwk(self._private.public_key())
+            self._private_key = rsa.generate_private_key(65537, 2048)
+        public_jwk: dict[str, Any] = json.loads(
+            self._jwt.get_algorithm_by_name(self.algorithm).to_jwk(self._private_key.public_key())
         )
-        public.pop("key_ops", None)
+        public_jwk.pop("key_ops", None)
         self.kid = f"key-{len(self._keys) + 1}"
-        self._keys.append({**public, "kid": self.kid, "use": "sig", "alg": self.algorithm})
+        self._keys.append({**public_jwk, "kid": self.kid, "use": "sig", "alg": self.algorithm})
         return self.kid
 
     @checked(subject=TEXT, seconds=NUMBER)
@@ -129,7 +129,10 @@ class Issuer:
         }
         all_claims = {name: value for name, value in all_claims.items() if value is not None}
         token: str = self._jwt.PyJWS().encode(
-            json.dumps(all_claims).encode(), self._private, self.algorithm, {"kid": self.kid, "typ": "JWT"}
+            json.dumps(all_claims).encode(),
+            self._private_key,
+            self.algorithm,
+            {"kid": self.kid, "typ": "JWT"},
         )
         return token
 
@@ -141,7 +144,7 @@ class Issuer:
         if path != "/token":
             return 404, {"error": "not_found"}
         self.requested_forms.append(dict(form))
-        client = self._authenticated(authorization)
+        client = self._authenticate_client(authorization)
         if not client:
             return 401, {"error": "invalid_client"}
         if form.get("grant_type") != "client_credentials":
@@ -149,7 +152,7 @@ class Issuer:
         grant = {"access_token": self.token(client, scope=form.get("scope")), "token_type": "Bearer"}
         return 200, {**grant, "expires_in": self.seconds}
 
-    def _authenticated(self, header: str) -> str:
+    def _authenticate_client(self, header: str) -> str:
         """Return the client id of an HTTP basic authentication header, or "" if the secret is wrong.
 
         The client id and the secret may be form-encoded (RFC 6749, 2.3.1) or plain (Java's default).
@@ -158,10 +161,11 @@ class Issuer:
             client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")
         except ValueError:
             return ""
-        decoded = urllib.parse.unquote_plus(client), urllib.parse.unquote_plus(secret)
-        for name, password in ((client, secret), decoded):
-            if name and self.clients.get(name) == password:
-                return name
+        plain = client, secret
+        form_decoded = urllib.parse.unquote_plus(client), urllib.parse.unquote_plus(secret)
+        for client_id, client_secret in (plain, form_decoded):
+            if client_id and self.clients.get(client_id) == client_secret:
+                return client_id
         return ""
 
 
@@ -170,15 +174,15 @@ def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Genera
     """Run an `Issuer` whose endpoints are served on 127.0.0.1 until the end of the block."""
     issuer = Issuer(clients=clients, **settings)
 
-    class Pages(BaseHTTPRequestHandler):
+    class Endpoints(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer({})
+            self._respond({})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            self._answer(dict(urllib.parse.parse_qsl(body)))
+            self._respond(dict(urllib.parse.parse_qsl(body)))
 
-        def _answer(self, form: dict[str, str]) -> None:
+        def _respond(self, form: dict[str, str]) -> None:
             status, document = issuer.answer(self.path, self.headers.get("Authorization", ""), form)
             body = json.dumps(document).encode()
             self.send_response(status)
@@ -188,9 +192,9 @@ def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Genera
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            pass
+            pass  # Requests are not logged.
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoints) as server:
         issuer.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(
             target=server.serve_forever, args=(0.05,), name="kproto issuer", daemon=True

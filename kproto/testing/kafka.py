@@ -70,10 +70,11 @@ class Kafka:
         self._server = server
         self._security: SecurityConfig = security or {}
         self._without_server = without_server
-        self._own = bootstrap  # The address that this object's methods use, even if `bootstrap` is replaced.
+        # The address that this object's methods use, even if `bootstrap` is replaced.
+        self._address = bootstrap
         self.created: list[str] = []
         self._cluster: Admin | None = None
-        self._making = Lock()
+        self._cluster_lock = Lock()
 
     def __repr__(self) -> str:
         return f"<Kafka at {self.bootstrap}>"
@@ -98,9 +99,9 @@ class Kafka:
     @property
     def cluster(self) -> Admin:
         """An `Admin` of this broker, for calls and requests that `Kafka` lacks, such as raw fetches."""
-        with self._making:  # A lock is needed, because calls may come from several threads.
+        with self._cluster_lock:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
-                self._cluster = Admin(self._own, **self._security)
+                self._cluster = Admin(self._address, **self._security)
             return self._cluster
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
@@ -130,19 +131,19 @@ class Kafka:
 
         `timestamp` is in ms since 1970. Without `partition`, the key selects the partition.
         """
-        with Producer(self._own, linger_ms=0, **self._security) as producer:
-            sent = [
+        with Producer(self._address, linger_ms=0, **self._security) as producer:
+            deliveries = [
                 producer.send(
                     topic,
-                    _encoded("value", value),
-                    key=_encoded("key", key),
+                    _encode_text("value", value),
+                    key=_encode_text("key", key),
                     partition=partition,
                     timestamp=timestamp,
                     headers=headers,
                 )
                 for value in values
             ]
-            return [delivery.result() for delivery in sent]
+            return [delivery.result() for delivery in deliveries]
 
     @checked(topic=TEXT, isolation_level=TEXT, timeout=NUMBER)
     def records(
@@ -155,35 +156,36 @@ class Kafka:
 
         Raises RequestTimedOut with the offsets that were reached if no record arrives for `timeout` seconds.
         """
-        end = _deadline(time.monotonic(), timeout)
+        deadline = _deadline_after(time.monotonic(), timeout)
         with Consumer(
-            self._own,
+            self._address,
             auto_offset_reset="earliest",
             isolation_level=isolation_level,
             fetch_max_wait_ms=50,
             **self._security,
         ) as consumer:
             partitions = self.cluster.partitions(topic)
-            ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation_level)
-            goals = {partition: ends[partition].offset or 0 for partition in partitions}
+            latest = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation_level)
+            end_offsets = {partition: latest[partition].offset or 0 for partition in partitions}
             by_partition: dict[TopicPartition, list[ConsumerRecord]] = {
                 partition: [] for partition in partitions
             }
             consumer.assign(partitions)
             while remaining := {
-                partition: at
+                partition: position
                 for partition in partitions
-                if (at := consumer.position(partition)) < goals[partition]
+                if (position := consumer.position(partition)) < end_offsets[partition]
             }:
-                records = consumer.poll(max(0.0, min(1.0, end - time.monotonic())))
+                records = consumer.poll(max(0.0, min(1.0, deadline - time.monotonic())))
                 for record in records:
-                    place = TopicPartition(record.topic, record.partition)
-                    if record.offset < goals[place]:
-                        by_partition[place].append(record)
+                    partition = TopicPartition(record.topic, record.partition)
+                    if record.offset < end_offsets[partition]:
+                        by_partition[partition].append(record)
                 if records:
-                    end = _deadline(time.monotonic(), timeout)
-                elif time.monotonic() >= end:
-                    raise RequestTimedOut("records", int(timeout * 1_000), _not_read(remaining, goals))
+                    deadline = _deadline_after(time.monotonic(), timeout)
+                elif time.monotonic() >= deadline:
+                    progress = _describe_progress(remaining, end_offsets)
+                    raise RequestTimedOut("records", int(timeout * 1_000), progress)
         return [record for partition in partitions for record in by_partition[partition]]
 
     @checked(name=TEXT)
@@ -210,27 +212,27 @@ class Kafka:
 
         A condition that consists of assertions must end with `return True`.
         """
-        end = _deadline(time.monotonic(), timeout)
+        deadline = _deadline_after(time.monotonic(), timeout)
         while True:
-            last: object
+            outcome: object
             try:
-                last = condition()
-                if inspect.isawaitable(last):
-                    raise _not_awaited(last)
-                if last:
+                outcome = condition()
+                if inspect.isawaitable(outcome):
+                    raise _awaitable_error(outcome)
+                if outcome:
                     return
             except NOT_YET as error:
-                last = error
-            if time.monotonic() >= end:
-                raise _too_late(what, timeout, last)
+                outcome = error
+            if time.monotonic() >= deadline:
+                raise _timeout_error(what, timeout, outcome)
             time.sleep(0.02)
 
     def clean(self) -> None:
         """Delete the topics that this object's `create_topic` has created."""
-        names, self.created = self.created, []
-        existing = self.cluster.topics() if names else {}
-        if names := [topic for topic in names if topic in existing]:
-            self.cluster.delete_topics(names)
+        created, self.created = self.created, []
+        existing = self.cluster.topics() if created else {}
+        if remaining := [topic for topic in created if topic in existing]:
+            self.cluster.delete_topics(remaining)
 
     def close(self) -> None:
         """Close the connections of this object. The embedded broker keeps running."""
@@ -239,7 +241,8 @@ class Kafka:
             self._cluster = None
 
 
-def _encoded(name: str, text: bytes | str | None) -> bytes | None:
+def _encode_text(name: str, text: bytes | str | None) -> bytes | None:
+    """Encode a string as UTF-8; return bytes and None unchanged. `name` is for the error message."""
     if not isinstance(text, str):
         return text
     try:
@@ -248,7 +251,7 @@ def _encoded(name: str, text: bytes | str | None) -> bytes | None:
         raise ConfigError(name, text, f"text that can be encoded as UTF-8: {error.reason}") from None
 
 
-def _deadline(now: float, timeout: float) -> float:
+def _deadline_after(now: float, timeout: float) -> float:
     """Return the time at which a wait of `timeout` seconds ends. Raises ConfigError if `timeout` is not a
     number.
     """
@@ -257,34 +260,39 @@ def _deadline(now: float, timeout: float) -> float:
     return now + timeout
 
 
-def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicPartition, int]) -> str:
+def _describe_progress(
+    positions: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
+) -> str:
     return ", ".join(
-        f"{partition} is read up to {position} of {goals[partition]}"
-        for partition, position in remaining.items()
+        f"{partition} is read up to {position} of {end_offsets[partition]}"
+        for partition, position in positions.items()
     )
 
 
-def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable, which would always count as true."""
-    if inspect.iscoroutine(condition):
-        condition.close()
+def _awaitable_error(result: object) -> ConfigError:
+    """Return the error for a condition that returns an awaitable, which would always count as true.
+
+    Closes `result` if it is a coroutine, so that Python does not warn that it was never awaited.
+    """
+    if inspect.iscoroutine(result):
+        result.close()
     return ConfigError(
         "condition",
-        condition,
+        result,
         "a function that returns its result; only wait_until of async_kafka awaits one",
     )
 
 
-def _too_late(what: str, timeout: float, last: object) -> AssertionError:
-    """Return the error for a wait that timed out, with the last result of the condition."""
-    if last is None:
-        outcome = "the condition returned None; after assertions it must return True"
-    elif isinstance(last, Exception):
-        outcome = f"the last error was {type(last).__name__}: {last}"
+def _timeout_error(what: str, timeout: float, outcome: object) -> AssertionError:
+    """Return the error for a wait that timed out. `outcome` is the condition's last result or exception."""
+    if outcome is None:
+        reason = "the condition returned None; after assertions it must return True"
+    elif isinstance(outcome, Exception):
+        reason = f"the last error was {type(outcome).__name__}: {outcome}"
     else:
-        outcome = f"the last value was {last!r:.200}"
-    error = AssertionError(f"{what} did not come true within {timeout} s; {outcome}")
-    error.__cause__ = last if isinstance(last, AssertionError) else None
+        reason = f"the last value was {outcome!r:.200}"
+    error = AssertionError(f"{what} did not come true within {timeout} s; {reason}")
+    error.__cause__ = outcome if isinstance(outcome, AssertionError) else None
     return error
 
 
@@ -305,7 +313,7 @@ class AsyncKafka:
     @property
     def cluster(self) -> AsyncAdmin:
         """The same as `Kafka.cluster`, with coroutines. The fixture closes the cluster."""
-        return cast("AsyncAdmin", _InThreads(self._kafka.cluster))
+        return cast("AsyncAdmin", _AdminInThreads(self._kafka.cluster))
 
     @property
     def server(self) -> Server:
@@ -356,22 +364,23 @@ class AsyncKafka:
     ) -> None:
         """The same as `Kafka.wait_until`; `condition` may also return an awaitable."""
         loop = _running_loop()
-        end = _deadline(loop.time(), timeout)
+        deadline = _deadline_after(loop.time(), timeout)
         while True:
-            last: object
+            outcome: object
             try:
-                value = condition()
-                last = await value if inspect.isawaitable(value) else value
-                if last:
+                result = condition()
+                outcome = await result if inspect.isawaitable(result) else result
+                if outcome:
                     return
             except NOT_YET as error:
-                last = error
-            if loop.time() >= end:
-                raise _too_late(what, timeout, last)
+                outcome = error
+            if loop.time() >= deadline:
+                raise _timeout_error(what, timeout, outcome)
             await asyncio.sleep(0.02)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
+    """Return asyncio's running loop. Raises IllegalState if none runs in this thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -387,12 +396,12 @@ async def _in_thread(function: Callable[P, R], *arguments: P.args, **options: P.
     return await asyncio.to_thread(function, *arguments, **options)
 
 
-class _InThreads:
-    """A proxy for an object. Its methods are coroutines, each of which runs the call in a thread."""
+class _AdminInThreads:
+    """A proxy for an `Admin`. Its methods are coroutines, each of which runs the call in a thread."""
 
-    def __init__(self, cluster: Admin) -> None:
-        self._cluster = cluster
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._cluster, name)
+        attribute = getattr(self._admin, name)
         return partial(_in_thread, attribute) if callable(attribute) else attribute

@@ -75,7 +75,7 @@ def issuers() -> Iterator[Issuers]:
     """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")
-        first = issuer._private
+        first = issuer._private_key
         issuer.new_key()
         ec._keys[0]["kid"] = ec.kid = "elliptic"
         short = rsa.generate_private_key(65537, 1024)
@@ -173,7 +173,7 @@ def at(**seconds: float) -> Token:
 
 def hand(algorithm: str = "RS256", **header: Any) -> Token:
     """Return a token that is signed with the first issuer's newest key and has this header."""
-    return lambda known: make_token(usual(), known.rsa._private, algorithm, **header)
+    return lambda known: make_token(usual(), known.rsa._private_key, algorithm, **header)
 
 
 ALICE = "alice"
@@ -184,7 +184,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "by another key under a published one's name",
         "STRICT",
-        lambda known: make_token(usual(), known.stranger._private, "RS256", kid="key-2"),
+        lambda known: make_token(usual(), known.stranger._private_key, "RS256", kid="key-2"),
         None,
     ),
     ("by the older key's name", "STRICT", hand(kid="key-1"), None),
@@ -192,7 +192,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "without a key's name, by the only one of its kind",
         "STRICT",
-        lambda known: make_token(usual(), known.ec._private, "ES256"),
+        lambda known: make_token(usual(), known.ec._private_key, "ES256"),
         ALICE,
     ),
     ("a key for another use", "STRICT", hand(kid="to-encrypt"), None),
@@ -273,14 +273,14 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
         "with a claim twice",
         "STRICT",
         lambda known: make_token(
-            json.dumps(usual())[:-1] + ', "sub": "alice"}', known.rsa._private, "RS256", kid="key-2"
+            json.dumps(usual())[:-1] + ', "sub": "alice"}', known.rsa._private_key, "RS256", kid="key-2"
         ),
         None,
     ),
     (
         "with claims that are a list",
         "STRICT",
-        lambda known: make_token("[]", known.rsa._private, "RS256", kid="key-2"),
+        lambda known: make_token("[]", known.rsa._private_key, "RS256", kid="key-2"),
         None,
     ),
     ("no JWT", "STRICT", lambda known: "abc", None),

@@ -143,7 +143,7 @@ def test_the_key_is_the_first_one_that_fits_the_token() -> None:
 def test_a_token_without_key_id_is_checked_with_the_first_key_of_its_type() -> None:
     stranger = Issuer(algorithm="ES256")
     stranger._keys[0]["kid"] = "stranger"
-    token = jwt.encode({"sub": "alice", "iat": NOW, "exp": NOW + 5}, ISSUER._private, "ES256")
+    token = jwt.encode({"sub": "alice", "iat": NOW, "exp": NOW + 5}, ISSUER._private_key, "ES256")
     signed({"keys": [*ISSUER.jwks["keys"], *stranger.jwks["keys"]]}, lambda: NOW * 1000)(token)
     with pytest.raises(TokenRejected, match="key 'stranger' did not sign the token: the signature is wrong"):
         signed({"keys": [*stranger.jwks["keys"], *ISSUER.jwks["keys"]]}, lambda: NOW * 1000)(token)
