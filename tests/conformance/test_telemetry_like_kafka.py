@@ -167,7 +167,8 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
         return own.keys() <= judge.metrics(java_client).keys()
 
     # Java's client omits its final push if another push is in flight. On a busy computer this happens several
-    # times in a row, and Java's consumer may end before it has pushed all metrics.
+    # times in a row, and Java's consumer may end before it has pushed all metrics. Java's client is therefore
+    # run again until it has pushed everything.
     until = time.monotonic() + 150
     for attempt in range(20):
         java_client = f"java-{kind}-{attempt}"

@@ -114,8 +114,9 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
     """Drop repeated rounds.
 
-    A round is two lines: the first begins with `first`, the second with `second`. A round is dropped if the
-    next round has the same second line, or if its own second line has no result.
+    A round is two lines: the first begins with `first`, the second with `second`. A round is dropped only if
+    another round follows. In addition, both rounds must have the same second line, or the dropped round's
+    second line must have no result.
     """
     kept_lines: list[str] = []
     for line in lines:

@@ -11,7 +11,9 @@ NOWHERE = "127.0.0.1:1"
 
 
 def test_crc32c_is_imported_with_the_consumer_and_not_at_the_first_batch() -> None:
-    """The import of crc32c takes 40 ms (it looks up package metadata), and would block the event loop."""
+    """The import of crc32c looks up package metadata. At the first batch, it would block the event loop for
+    40 ms.
+    """
 
     async def main() -> None:
         AsyncConsumer(NOWHERE).kill()

@@ -120,7 +120,8 @@ def with_batch(
 ) -> None:
     """Call `story` with a producer and its open batch, which has one record for partition 0 of the topic t.
 
-    The timestamp of the batch stays current, so `send` can append any record that has only a value.
+    The batch's run of equal timestamps never ends, so that `send` can append records that have only a value
+    on its fast path.
     """
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Tasks wait for a change of a client, and pauses of busy tasks let other tasks run."""
+"""Tasks wait for the next change of a client, and pauses of a busy task let other tasks run."""
 
 from __future__ import annotations
 
