@@ -1,4 +1,4 @@
-"""Every method of `Admin` works on a real Kafka. On the embedded broker it works or is rejected.
+"""Every method of `Admin` works on a real Kafka, except two. On the embedded broker it works or is rejected.
 
 docs/java-admin.json lists the methods of Java's Admin, and those that the embedded broker does not serve.
 """
@@ -24,8 +24,9 @@ from tests.conformance.admin_calls import CALLS, T0, Stage
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, Any] = json.loads((HERE.parents[1] / "docs" / "java-admin.json").read_text())
-# Brokers of Kafka 4.4 do not forward UnregisterController to the active controller. They assign a client
-# instance id only if a metrics receiver is configured (test_telemetry_like_kafka.py).
+# These methods fail with UnsupportedVersion. Brokers of Kafka 4.4 do not forward UnregisterController to the
+# active controller. They assign a client instance id only if a metrics receiver is configured
+# (test_telemetry_like_kafka.py).
 NOT_ON_KAFKA = {"client_instance_id", "unregister_controller"}
 _SECURITY = "org.apache.kafka.common.security"
 PROPERTIES = {

@@ -1,6 +1,7 @@
 """Retention and compaction of random logs: a real Kafka and the embedded broker keep the same records.
 
-No log is cleaned while it is written. A config is altered afterwards, and both brokers clean the log once.
+No log is cleaned while it is written. After each round of writes, a config change enables cleaning until both
+brokers keep the same records.
 """
 
 from __future__ import annotations
@@ -220,7 +221,8 @@ def assert_alike(brokers: list[Side], *times: int) -> None:
 @pytest.mark.parametrize("number", range(LOGS))
 def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/compaction/{number}")
-    # A dirty ratio of 1.0 disables cleaning while the log is written. Segments roll by their age.
+    # A dirty ratio of 1.0 disables cleaning while the log is written. A segment rolls if a batch's timestamp
+    # is more than `segment.ms` later than that of the segment's first batch.
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(dice.choice([10, 100, 1_000])),

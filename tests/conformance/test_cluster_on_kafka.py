@@ -144,8 +144,9 @@ def all_brokers_move(fleet: Fleet) -> None:
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new broker gets the partitions of the broker with the highest id, which is then removed and
-    unregistered.
+    """A new broker takes over the partitions of the existing broker with the highest id.
+
+    The existing broker is then removed and unregistered.
     """
     with traffic(fleet):
         old = max(fleet.nodes)

@@ -82,7 +82,8 @@ def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> s
 def wrong_classes(page: str, heading: str, codes: dict[str, int]) -> list[str]:
     """Return the error names whose exception in kproto is not the one in the second column.
 
-    An error code may be missing from the table if its exception is only Retriable or BrokerError.
+    An error code may be missing from the table if its exception is Retriable or BrokerError itself, not a
+    subclass.
     """
     classes: dict[tuple[str, str], str] = {}
     for cells in rows(page, heading):

@@ -278,7 +278,7 @@ FAILING = {
 def test_a_command_fails_if_kafkas_tool_fails(
     words: str, authorizing: Server, tools: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The cases are failures after which Kafka's tools exit with 1. After other failures they exit with 0."""
+    """`FAILING` omits failures after which Kafka's tools exit with 0."""
     name, arguments = FAILING[words]
     kafka = exit_code(tools, name, "--bootstrap-server", authorizing.bootstrap, *arguments.split())
     assert main([*words.split(), "--bootstrap", authorizing.bootstrap]) == kafka == 1

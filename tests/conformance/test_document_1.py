@@ -36,8 +36,9 @@ OLD, NEW = (0, 1), (2, 3)
 # The maximum times to read the old partitions and to find new ones, in seconds.
 JOINS_S, SEES_S = 12.0, 16.0
 
-# Maps a program to (the share of the new partitions' records that it reads, whether it commits offsets).
-# "all" means from the first record.
+# Maps a program to two results: which of the new partitions' records it reads, and whether it commits
+# offsets. "all" means all records from the first one on, and "some" means that the program misses the
+# earliest records.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),
@@ -48,7 +49,8 @@ FOUND: dict[str, tuple[str, bool]] = {
 }
 
 
-# Case -> options of the document's sarama program. Only the last case has the document's version V0_10_2_1.
+# Maps a case to the options of the document's sarama program. Only the last case uses the document's protocol
+# version, V0_10_2_1.
 MAIN: dict[str, dict[str, Any]] = {
     "sarama": {},
     "sarama-retention": {"retention_ms": 3_600_000},
