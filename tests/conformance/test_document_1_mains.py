@@ -165,7 +165,7 @@ def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Pla
 
 
 def test_sigusr1_pauses_within_the_session(place: Place) -> None:
-    """S1-8: a paused program sends no Fetch. After it resumes, it reads all records in the same session."""
+    """S1-8: a paused program sends no Fetch. After it resumes, it reads all records without a rebalance."""
     story = results("S1-8")
 
     def pauses(release: str) -> tuple[int, int, int]:

@@ -42,7 +42,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["java-2.6", "java"])
 def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Run the Java program. Map each scenario to its printed result, and "release" to the client's name."""
+    """Run the Java program. Map each scenario to its result, and "release" to "java-2.6" or "java"."""
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Admin(broker) as cluster:
         cluster.create_topics(topics)
@@ -112,7 +112,8 @@ def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dic
         assert results["S2-11"] == "gone"
         return
     assert results["S2-11 assigned"] == "1"
-    # The timeout of poll(long) includes the join. If it restarted after the join, poll would return later.
+    # The timeout of poll(long) includes the join. If the timeout restarted after the join, poll would take
+    # at least as long as the join and the timeout together.
     assert DELAY_MS <= int(results["S2-11"]) < DELAY_MS + LONG_MS
 
 

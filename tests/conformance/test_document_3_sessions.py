@@ -157,7 +157,8 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 def ends_known(walk: Walk) -> set[int]:
     """Return the partitions whose end offset the program has looked up.
 
-    The program starts at the end offset, and reads all records that are written after the lookup.
+    The program starts at the end offset that it looks up, so it reads all records that are written after the
+    lookup.
     """
     return {
         part.partition_index

@@ -25,7 +25,7 @@ from tests.conformance import judges
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka accepts changes to these configs on a running broker, because they are dynamic in Kafka or unknown to
-# it. The embedded broker reads them only at its start.
+# it. The embedded broker reads them only at its start, so it rejects the changes.
 ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""kproto's clients and the Spark source work on Kafka 2.1 to 4.4, and on embedded imitations of each.
+"""kproto's clients and the Spark source work on Kafka 2.1 to 4.4, and on an imitation of each release.
 
 An embedded broker imitates each release: its option `highest` limits it to the versions that the release
 lists in ApiVersions. Each program asserts the same outcome on the release and on its imitation.
@@ -364,9 +364,8 @@ def test_new_partitions_and_new_topics_are_noticed(place: Place) -> None:
 def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -> None:
     """Offsets of a deleted topic are not committed to a re-created topic of the same name.
 
-    Before Kafka 2.8, a member notices a re-created topic only if a metadata response lacks the topic.
-
-    Releases before 2.8 have no topic ids.
+    Before Kafka 2.8, topics have no ids. A member then notices a re-created topic only if a metadata response
+    lacks the topic between its deletion and its re-creation. The test polls in between for this response.
     """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)

@@ -1,4 +1,4 @@
-"""Options and methods of other libraries exist in kproto, or their errors say what to use instead."""
+"""Options and methods of other libraries exist in kproto, or kproto's error names what to use instead."""
 
 from __future__ import annotations
 

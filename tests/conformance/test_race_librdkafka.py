@@ -120,7 +120,8 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     The response to JoinGroup v3 assigns the member id. A client that subscribes again before the response
     gets a second id, and its first member never returns.
 
-    The model's coordinator and the mock cluster wait for the dead member for different lengths of time.
+    Such a schedule has no comparable result, because the model's coordinator and the mock cluster wait for
+    the dead member for different lengths of time.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

@@ -1,7 +1,7 @@
 """A real Kafka and the embedded broker respond alike to random sequences of requests of two members.
 
-The members send requests in turn, in any version. Some requests are invalid. If one broker delays a response,
-the other must delay it, too.
+The members send requests in turn, in any version. Some requests are invalid. If one broker delays its
+response to a request, the other broker must delay its response, too.
 
 The leader and the list of members are not compared, because Kafka takes them from a hash map, in no defined
 order.
