@@ -47,7 +47,7 @@ from .kafka import Kafka
 Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SHOWN: Final = ("server", "expired", "elsewhere")
-_PLAIN: Final = "PLAINTEXT"
+_PLAIN_LISTENER: Final = "PLAINTEXT"
 
 
 # Rules of arguments.
@@ -69,7 +69,7 @@ class SecuredKafka(Kafka):
         tls: ssl.SSLContext,
         issuer: Issuer | None,
     ) -> None:
-        super().__init__(server.places[_PLAIN], server)
+        super().__init__(server.places[_PLAIN_LISTENER], server)
         self.bootstrap = server.places[security]
         self.security = security
         self.certificates = certificates
@@ -107,7 +107,7 @@ class SecuredKafka(Kafka):
         """
         if self._issuer is not None:
             return self._issuer.token(user, seconds)
-        return unsecured_token(user, _now(), int(seconds * 1000))
+        return unsecured_token(user, _now_ms(), int(seconds * 1000))
 
     # ---- faults
 
@@ -118,14 +118,15 @@ class SecuredKafka(Kafka):
         As on a real broker, an open session continues until it has to re-authenticate
         (connections.max.reauth.ms) or its connection breaks. Raises ConfigError for an unknown user.
         """
-        self.server.users.set(self._known(user), password)
+        self.server.users.set(self._require_user(user), password)
 
     @checked(user=TEXT)
     def remove_user(self, user: str) -> None:
         """Reject later logins of `user`. Open sessions continue, as after `set_password`."""
-        self.server.users.remove(self._known(user))
+        self.server.users.remove(self._require_user(user))
 
-    def _known(self, user: str) -> str:
+    def _require_user(self, user: str) -> str:
+        """Return `user`. Raises ConfigError for an unknown user."""
         users = self.server.users
         if user not in users.known() and users.password(user) is None:
             names = ", ".join(users.known()) or "nobody"
@@ -152,7 +153,7 @@ class SecuredKafka(Kafka):
 
         Raises BrokerError if the broker was created without `acls`.
         """
-        rules = _each(acls)
+        rules = _require_rules(acls)
         creations = [
             AclCreation(
                 resource_type=acl.resource,
@@ -165,8 +166,8 @@ class SecuredKafka(Kafka):
             )
             for acl in rules
         ]
-        answer: Any = self.cluster.request(CreateAclsRequest(creations=creations))
-        for acl, result in zip(creations, answer.results, strict=True):
+        response: Any = self.cluster.request(CreateAclsRequest(creations=creations))
+        for acl, result in zip(creations, response.results, strict=True):
             if result.error_code:
                 raise broker_error(
                     result.error_code, "CreateAcls", f"{acl.resource_name}: {result.error_message}"
@@ -177,7 +178,7 @@ class SecuredKafka(Kafka):
 
         Each rule must have been added before. Raises ConfigError for a rule that does not exist.
         """
-        rules = _each(acls)
+        rules = _require_rules(acls)
         filters = [
             DeleteAclsFilter(
                 resource_type_filter=acl.resource,
@@ -190,8 +191,8 @@ class SecuredKafka(Kafka):
             )
             for acl in rules
         ]
-        answer: Any = self.cluster.request(DeleteAclsRequest(filters=filters))
-        for acl, result in zip(rules, answer.filter_results, strict=True):
+        response: Any = self.cluster.request(DeleteAclsRequest(filters=filters))
+        for acl, result in zip(rules, response.filter_results, strict=True):
             if result.error_code:
                 raise broker_error(result.error_code, "DeleteAcls", f"{acl.name}: {result.error_message}")
             if not result.matching_acls:
@@ -235,9 +236,9 @@ def secured(
             "super.users": ANONYMOUS,
             **broker_settings,
         }
-    listen = [f"{_PLAIN}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
-    tokens = unsecured(_now) if issuer is None else issuer.check(_now)
-    rules = None if acls is None else _each(acls)
+    listen = [f"{_PLAIN_LISTENER}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
+    tokens = unsecured(_now_ms) if issuer is None else issuer.check(_now_ms)
+    rules = None if acls is None else _require_rules(acls)
     with running(settings=broker_settings, listen=listen, users=users, tokens=tokens, tls=tls) as server:
         kafka = SecuredKafka(server, security, certificates, tls, issuer)
         try:
@@ -261,7 +262,7 @@ class On(TypedDict, total=False):
     prefixed: bool
 
 
-_NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] = {
+_NAMED_RESOURCES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] = {
     "topic": Resource.TOPIC,
     "group": Resource.GROUP,
     "transactional_id": Resource.TRANSACTIONAL_ID,
@@ -275,15 +276,16 @@ def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
 
     Raises ConfigError for invalid arguments.
     """
-    return _rules(Permission.ALLOW, user, operations, on)
+    return _build_rules(Permission.ALLOW, user, operations, on)
 
 
 def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Return rules that deny these operations. They take precedence over rules that allow them."""
-    return _rules(Permission.DENY, user, operations, on)
+    return _build_rules(Permission.DENY, user, operations, on)
 
 
-def _each(acls: object) -> list[Acl]:
+def _require_rules(acls: object) -> list[Acl]:
+    """Return `acls` as a list. Raises ConfigError for anything but a collection of rules."""
     rules: list[Any] = list(acls) if isinstance(acls, Iterable) else [acls]  # pyright: ignore[reportUnknownArgumentType]
     for acl in rules:
         if not isinstance(acl, Acl):
@@ -291,24 +293,26 @@ def _each(acls: object) -> list[Acl]:
     return rules
 
 
-def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
+def _build_rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
+    """Return a rule for each resource of `on` and each operation; raise for invalid arguments."""
     resource: Mapping[str, object] = dict(on)
     for option, value in {"user": user, **resource}.items():
         if option not in ("user", *On.__annotations__):
             raise ConfigError(option, value, f"a resource: {', '.join(On.__annotations__)}")
-        if option in ("user", *_NAMES) and not isinstance(value, str | None if option != "user" else str):
+        allowed_types = str if option == "user" else str | None
+        if option in ("user", *_NAMED_RESOURCES) and not isinstance(value, allowed_types):
             raise ConfigError(option, value, "a text")
-    named: list[tuple[Resource, str | None]] = [(kind, on.get(name)) for name, kind in _NAMES.items()]
-    named.append((Resource.CLUSTER, CLUSTER_NAME if on.get("cluster") else None))
-    resources = [(kind, name) for kind, name in named if name is not None]
+    candidates: list[tuple[Resource, str | None]] = [
+        (kind, on.get(name)) for name, kind in _NAMED_RESOURCES.items()
+    ]
+    candidates.append((Resource.CLUSTER, CLUSTER_NAME if on.get("cluster") else None))
+    resources = [(kind, name) for kind, name in candidates if name is not None]
     if not resources:
         raise ConfigError("topic", None, "give at least one of topic, group, transactional_id and cluster")
-    operations_known = [
-        operation_known.name for operation_known in Operation if operation_known is not Operation.ANY
-    ]
+    known_operations = [operation.name for operation in Operation if operation is not Operation.ANY]
     for operation in operations or (None,):
-        if operation not in operations_known:
-            raise ConfigError("operations", operation, f"allowed: {', '.join(operations_known)}")
+        if operation not in known_operations:
+            raise ConfigError("operations", operation, f"allowed: {', '.join(known_operations)}")
     principal = user if user.startswith("User:") else f"User:{user}"
     pattern = PatternType.PREFIXED if on.get("prefixed") else PatternType.LITERAL
     return [
@@ -318,5 +322,5 @@ def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: O
     ]
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -106,7 +106,7 @@ def from_message(
         raise ConfigError("cls", cls, "a message class such as FetchRequest; `requests` takes names")
     chosen = cls.__versions__.max if version is None else version
     check_version(cls, chosen)
-    strategy: st.SearchStrategy[M] = _struct(cls, chosen, chosen in cls.__flexible__, unknown_tags)
+    strategy: st.SearchStrategy[M] = _struct_strategy(cls, chosen, chosen in cls.__flexible__, unknown_tags)
     return strategy
 
 
@@ -148,7 +148,7 @@ def requests(
 
     Raises ConfigError for an unknown API, or if no API has any of the versions.
     """
-    return _of_apis(request_class, apis, versions, unknown_tags)
+    return _messages_of_apis(request_class, apis, versions, unknown_tags)
 
 
 def responses(
@@ -158,10 +158,13 @@ def responses(
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
     """Draw responses. The arguments are those of `requests`."""
-    return _of_apis(response_class, apis, versions, unknown_tags)
+    return _messages_of_apis(response_class, apis, versions, unknown_tags)
 
 
-def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.SearchStrategy[Drawn]:
+def _messages_of_apis(
+    class_of: Any, apis: Any, versions: Any, unknown_tags: bool
+) -> st.SearchStrategy[Drawn]:
+    """Draw messages of these APIs and versions. `class_of` returns the message class of an API key."""
     keys: dict[int | str, int] = {name: key for key, name in API_NAMES.items()} | {
         key: key for key in API_NAMES
     }
@@ -174,22 +177,22 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
         raise ConfigError("apis", apis_requested, "name at least one, or give None for all")
     if unknown := [api for api in apis_requested if api not in keys]:
         name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
-        like = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
+        similar = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
         raise ConfigError(
             "apis",
             unknown[0],
-            f"Kafka has no API of this name; its APIs have names such as {', '.join(like)}",
+            f"Kafka has no API of this name; its APIs have names such as {', '.join(similar)}",
         )
     keys_requested = [keys[api] for api in apis_requested]
     classes_and_versions = [
         (cls, matching)
         for cls in map(class_of, keys_requested)
-        if (matching := [v for v in _range(cls.__versions__) if versions is None or v in versions])
+        if (matching := [v for v in _version_range(cls.__versions__) if versions is None or v in versions])
     ]
     if not classes_and_versions:
         raise ConfigError("versions", versions, "none of these APIs has such a version")
 
-    def drawn(cls: type[Message], version: int) -> st.SearchStrategy[Drawn]:
+    def draw_version(cls: type[Message], version: int) -> st.SearchStrategy[Drawn]:
         messages = from_message(cls, version, unknown_tags=unknown_tags)
         key = st.just(cls.__api_key__ or 0)
         return st.builds(Drawn, api_key=key, version=st.just(version), message=messages)
@@ -201,61 +204,65 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
                 st.just(class_and_versions[0]), st.sampled_from(class_and_versions[1])
             )
         )
-        .flatmap(lambda pair: drawn(*pair))
+        .flatmap(lambda pair: draw_version(*pair))
     )
 
 
-def _range(versions: Versions) -> range:
+def _version_range(versions: Versions) -> range:
     return range(versions.min, versions.max + 1)
 
 
 @cache
-def _struct(cls: type[Struct], version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
+def _struct_strategy(
+    cls: type[Struct], version: int, flexible: bool, unknown_tags: bool
+) -> st.SearchStrategy[Any]:
     # A field that does not exist in every version has a default, so it may be left out.
     values = {
-        f.name: _field(f, version, flexible, unknown_tags) for f in cls.__fields__ if version in f.versions
+        f.name: _field_strategy(f, version, flexible, unknown_tags)
+        for f in cls.__fields__
+        if version in f.versions
     }
     structs: st.SearchStrategy[Any] = st.builds(cls, **values)
     if not (flexible and unknown_tags):
         return structs
     declared_tags = {f.tag for f in cls.__fields__ if f.tagged != Versions.parse("none")}
-    return st.builds(_with_tags, structs, _tags(declared_tags))
+    return st.builds(_set_unknown_tags, structs, _unknown_tags_strategy(declared_tags))
 
 
-def _field(f: Field, version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
-    values = _kind(f.kind, version, flexible, unknown_tags)
+def _field_strategy(f: Field, version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
+    values = _kind_strategy(f.kind, version, flexible, unknown_tags)
     if version in f.nullable:
         values = st.none() | values
     if version in f.tagged and flexible:
-        values = _initial(f) | values
+        values = _initial_strategy(f) | values
     return values
 
 
-def _initial(f: Field) -> st.SearchStrategy[Any]:
+def _initial_strategy(f: Field) -> st.SearchStrategy[Any]:
     return st.builds(f.initial)
 
 
-def _kind(
+def _kind_strategy(
     kind: Primitive | Array | type[Struct], version: int, flexible: bool, unknown_tags: bool
 ) -> st.SearchStrategy[Any]:
     if isinstance(kind, Primitive):
         return PRIMITIVES[kind.name]
     if isinstance(kind, type):
-        return _struct(kind, version, flexible, unknown_tags)
-    elements = _kind(kind.element, version, flexible, unknown_tags)
+        return _struct_strategy(kind, version, flexible, unknown_tags)
+    elements = _kind_strategy(kind.element, version, flexible, unknown_tags)
     short = st.lists(elements, max_size=3)
     if isinstance(kind.element, type) or not kind.element.code:
         return short
     return short | st.builds(operator.mul, st.lists(elements, min_size=1, max_size=1), st.sampled_from(LONG))
 
 
-def _tags(known: set[int]) -> st.SearchStrategy[dict[int, bytes]]:
+def _unknown_tags_strategy(declared: set[int]) -> st.SearchStrategy[dict[int, bytes]]:
     # The tag 2**31-1 is not drawn: Kafka's classes can read it, but cannot write it.
     tags = st.integers(0, 200) | st.integers(0, 2**31 - 2)
-    return st.dictionaries(tags.filter(lambda tag: tag not in known), st.binary(max_size=5), max_size=2)
+    return st.dictionaries(tags.filter(lambda tag: tag not in declared), st.binary(max_size=5), max_size=2)
 
 
-def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
+def _set_unknown_tags(struct: Any, tags: dict[int, bytes]) -> Any:
     if tags:
         struct.__unknown_tags__ = tags
     return struct
@@ -285,12 +292,13 @@ headers: st.SearchStrategy[Headers] = st.lists(
     max_size=3,
 ).map(tuple)
 
-_steps = st.integers(1, 3) | st.sampled_from([70, 9000, 1 << 21])
+_offset_steps = st.integers(1, 3) | st.sampled_from([70, 9000, 1 << 21])
 _rarely = st.integers(0, 4).map(lambda number: number == 4)  # shrinks towards False
-_FIRST = (0, 7, 1 << 40, (1 << 63) - (1 << 30))
-_FARTHEST = (1 << 63) - (1 << 26)
+_BASE_OFFSETS = (0, 7, 1 << 40, (1 << 63) - (1 << 30))
+# A record set ends before a batch whose last offset reaches this limit.
+_OFFSET_LIMIT = (1 << 63) - (1 << 26)
 # The keys of transaction markers: int16 version, int16 type (0 abort, 1 commit).
-_MARKERS = (b"\0\0\0\0", b"\0\0\0\1")
+_MARKER_KEYS = (b"\0\0\0\0", b"\0\0\0\1")
 
 
 @dataclass(frozen=True)
@@ -321,10 +329,10 @@ class RecordBatch:
         """
         if self.header.get("timestamp_type") != "LogAppendTime":
             return list(self.written)
-        moment = self.header.get(
+        timestamp = self.header.get(
             "max_timestamp", max((record.timestamp for record in self.written), default=-1)
         )
-        return [replace(record, timestamp=moment) for record in self.written]
+        return [replace(record, timestamp=timestamp) for record in self.written]
 
     @property
     def base_offset(self) -> int:
@@ -338,12 +346,14 @@ class RecordBatch:
 
     def moved(self, base_offset: int) -> RecordBatch:
         """Return this batch with another base offset."""
-        far = base_offset - self.base_offset
-        places = {
-            name: self.header[name] + far for name in ("base_offset", "last_offset") if name in self.header
+        distance = base_offset - self.base_offset
+        offsets = {
+            name: self.header[name] + distance
+            for name in ("base_offset", "last_offset")
+            if name in self.header
         }
-        written = [replace(record, offset=record.offset + far) for record in self.written]
-        return RecordBatch(written, self.header | places, self.magic)
+        written = [replace(record, offset=record.offset + distance) for record in self.written]
+        return RecordBatch(written, self.header | offsets, self.magic)
 
 
 @st.composite
@@ -381,7 +391,7 @@ def record_batches(
     if not allowed_codecs or not set(codecs) <= set(CODECS):
         raise ConfigError("codecs", codecs, f"for magic {magic} one of {', '.join(CODECS[: 4 + magic // 2])}")
     header: dict[str, Any] = {"compression": draw(st.sampled_from(allowed_codecs))}
-    base = draw(st.sampled_from(_FIRST))
+    base = draw(st.sampled_from(_BASE_OFFSETS))
     gaps = compacted and draw(st.booleans())
     if magic and draw(st.booleans()):
         header["timestamp_type"] = "LogAppendTime"
@@ -389,7 +399,7 @@ def record_batches(
         if "timestamp_type" in header:
             header["max_timestamp"] = draw(timestamps)
         if compacted and draw(_rarely):
-            header["delete_horizon_ms"] = draw(timestamps.map(lambda moment: max(moment, 0)))
+            header["delete_horizon_ms"] = draw(timestamps.map(lambda timestamp: max(timestamp, 0)))
         if draw(_rarely):
             header["partition_leader_epoch"] = draw(st.integers(0, 2**31 - 1))
         if draw(st.booleans()):
@@ -398,29 +408,30 @@ def record_batches(
             header["base_sequence"] = draw(st.integers(0, 2**31 - 1))
             header["is_transactional"] = draw(st.booleans())
     if control and "producer_id" in header and draw(_rarely):
-        marker = (
-            draw(st.sampled_from(_MARKERS)),
-            bytes(6),
-        )  # The value of a marker: int16 version, int32 coordinator epoch.
+        marker_key = draw(st.sampled_from(_MARKER_KEYS))
+        marker_value = bytes(6)  # int16 version, int32 coordinator epoch
         header |= {"compression": "none", "base_offset": base, "last_offset": base, "base_sequence": -1}
         header |= {"is_transactional": True, "is_control": True}
-        return RecordBatch([Record(base, draw(timestamps), *marker)], header)
-    none: st.SearchStrategy[Headers] = st.just(())
+        return RecordBatch([Record(base, draw(timestamps), marker_key, marker_value)], header)
+    no_headers: st.SearchStrategy[Headers] = st.just(())
     record = st.tuples(
-        _steps if gaps else st.just(1),
+        _offset_steps if gaps else st.just(1),
         timestamps if magic else st.just(-1),
         keys,
         values,
-        st.one_of(none, none, none, headers) if magic == 2 else none,
+        st.one_of(no_headers, no_headers, no_headers, headers) if magic == 2 else no_headers,
     )
-    last = base - 1
+    last_offset = base - 1
     written: list[Record] = []
     if not (gaps and magic == 2 and draw(_rarely)):
-        for step, moment, key, value, tail in draw(st.lists(record, min_size=1, max_size=max_records)):
-            last += step
-            written.append(Record(last, moment, key, value, tail))
+        drawn_records = draw(st.lists(record, min_size=1, max_size=max_records))
+        for step, timestamp, key, value, record_headers in drawn_records:
+            last_offset += step
+            written.append(Record(last_offset, timestamp, key, value, record_headers))
     if magic == 2:
-        header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
+        # A gap may also follow the last record. A batch without records has at least one offset.
+        gap = draw(_offset_steps) - bool(written) if gaps else 0
+        header |= {"base_offset": base, "last_offset": last_offset + gap}
     elif "timestamp_type" in header and header["compression"] == "none":
         # Give all messages the same timestamp, as a broker with LogAppendTime does.
         for message in written:
@@ -437,12 +448,13 @@ def record_sets(
     `b"".join(batch.data for batch in drawn)` is the content of a `records` field. Pass
     ``st.integers(0, 2).flatmap(record_batches)`` as `batches` to mix magics.
     """
-    sets: list[RecordBatch] = []
+    moved_batches: list[RecordBatch] = []
     for batch in draw(st.lists(record_batches() if batches is None else batches, max_size=max_size)):
-        if sets:
-            last = sets[-1].last_offset
-            batch = batch.moved(last + 1 + (draw(_steps) if draw(_rarely) else 0))
-            if batch.last_offset >= _FARTHEST:
+        if moved_batches:
+            next_offset = moved_batches[-1].last_offset + 1
+            gap = draw(_offset_steps) if draw(_rarely) else 0
+            batch = batch.moved(next_offset + gap)
+            if batch.last_offset >= _OFFSET_LIMIT:
                 break
-        sets.append(batch)
-    return sets
+        moved_batches.append(batch)
+    return moved_batches
