@@ -1,6 +1,7 @@
 """A public method that is called in a callback of the same client returns, or is rejected, without delay.
 
-The methods are found by inspecting the class. After each call the client continues, or is closed.
+The methods are found by inspecting the class. After each call the client still works, unless the method has
+closed it or ended its transaction.
 """
 
 from __future__ import annotations

@@ -574,7 +574,8 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a correction of the system clock, by_duration and reports use the new time.
 
-    The consumer with `by_duration` starts at the first record that is recent enough by the corrected clock.
+    The consumer starts at the first record of the last ten minutes of the corrected clock. By the fast clock,
+    all records would be too old.
     """
     hour_ms, original = 3_600_000, time.time_ns
     # The clock is an hour fast until the test corrects it.

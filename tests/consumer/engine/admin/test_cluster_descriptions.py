@@ -1,4 +1,4 @@
-"""The description of a cluster in the admin API, also with brokers that do not support DescribeCluster."""
+"""The admin API describes a cluster, even if its brokers do not support DescribeCluster."""
 
 from __future__ import annotations
 

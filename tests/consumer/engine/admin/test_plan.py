@@ -337,8 +337,8 @@ def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
 def test_the_leader_is_looked_up_each_time() -> None:
     """The plan looks up the leader before each request.
 
-    Brokers do not announce elections, and an error response is returned to the caller. Without the lookup,
-    the plan would not notice a new leader.
+    Brokers do not announce elections. The plan does not repeat a request after an error, but returns the
+    error response to the caller. So only a lookup before the request finds a new leader.
     """
     view = known()
     partition = MetadataResponsePartition(

@@ -49,7 +49,8 @@ def test_a_retriable_error_is_retried_after_a_backoff(code: ErrorCode) -> None:
     assert world.run(until=lambda: bool(consumer.owns()))
     assert len(world.requests_of(consumer, FindCoordinatorRequest)) == 4
     assert consumer.errors == []
-    # The three backoffs of 100, 200 and 400 ms are up to 20 % shorter at random.
+    # The three backoffs are 100, 200 and 400 ms, each up to 20 % shorter or longer at random. So they take at
+    # least 560 ms.
     assert world.now - began >= 560
 
 
