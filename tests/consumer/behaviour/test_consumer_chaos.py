@@ -85,7 +85,8 @@ class Schedule:
         world = self.world
         self.join()
         for _ in range(self.random.randrange(5, 40)):
-            # The drawn call may be invalid and raise, because all brokers are down or the member is closed.
+            # The drawn call may raise IllegalState: the call may be invalid, all brokers may be down, or the
+            # member may be closed.
             with contextlib.suppress(IllegalState):
                 self.random_event()
             world.run(self.random.choice([1, 10, 100, 1000]))

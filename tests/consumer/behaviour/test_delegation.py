@@ -25,7 +25,7 @@ KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 class Result:
     """The result of a recorded call.
 
-    A client may await it, or run it as a coroutine. In both cases the client gets this object as the result.
+    A client may await this object, or run it as a coroutine. In both cases the result is this object itself.
     """
 
     def send(self, value: None) -> None:

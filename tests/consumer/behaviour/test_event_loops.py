@@ -319,7 +319,7 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
     """A `send` that is cancelled before it returns has sent nothing.
 
-    Most calls of `send` return without a pause; only those that let other tasks run can be cancelled.
+    Most calls of `send` return without yielding to the event loop. Only a call that yields can be cancelled.
     """
 
     async def story() -> None:

@@ -1,9 +1,10 @@
-"""One wrong response does not stop a consumer or a producer for longer than `metadata_max_age_ms`.
+"""One wrong response stops a consumer or a producer for at most `metadata_max_age_ms` plus 3 s.
 
-One response of a broker has one wrong value, in any field. All other responses are correct. Within
-`metadata_max_age_ms` the consumer resumes reading new records, and the producer resumes writing.
+One response of a broker has one wrong value, in any field. All other responses are correct. Within the
+limit above, the consumer resumes reading new records, and the producer resumes writing.
 
-Earlier records may be skipped, because a client cannot detect that an offset of a partition is wrong.
+Records written before the wrong response may be skipped, because a client cannot detect that an offset of a
+partition is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def without(api: str) -> tuple[str, Callable[[list[Any]], list[Any]]]:
 
 
 def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
-    """Check that a consumer reads new records within the maximum age of metadata after a broker's lie."""
+    """Check that a consumer soon reads new records after a broker's lie.
+
+    The limit is the maximum age of metadata plus `SLACK_MS`.
+    """
     world = LyingWorld(lie, "a", {"t": 2}, brokers=brokers)
     a = world.join(
         "a",
@@ -74,7 +78,10 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
 
 
 def check_writes_on(lie: Lie, brokers: int = 2) -> None:
-    """Check that a producer writes a record within the maximum age of metadata after a broker's lie."""
+    """Check that a producer soon writes a record after a broker's lie.
+
+    The limit is the maximum age of metadata plus `SLACK_MS`.
+    """
     world = LyingWorld(lie, "p", {"t": 2}, brokers=brokers)
     producer = world.producer(
         client_id="p",

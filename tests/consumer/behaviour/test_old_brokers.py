@@ -139,8 +139,8 @@ def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assig
 def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since: int) -> None:
     """A special timestamp is sent only in a version of ListOffsets that defines it.
 
-    Java's Admin.listOffsets also checks the version. Older brokers interpret a special timestamp, which is
-    negative, as a time before 1970.
+    Java's Admin.listOffsets also checks the version, because an older broker would interpret a special
+    timestamp, which is negative, as a time before 1970.
     """
     for highest, is_known in ((since - 1, False), (since, True)):
         world = World({"t": 2}, highest={"ListOffsets": highest})
