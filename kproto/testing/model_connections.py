@@ -43,23 +43,24 @@ BOOTSTRAP = "bootstrap"
 
 @dataclass(slots=True, eq=False)
 class _InFlightRequest:
-    """A request in flight. `due` is its deadline in ms; ApiVersions has no deadline."""
+    """A request in flight. `deadline` is in ms; the connection's ApiVersions request has no deadline."""
 
     request: Message
     version: int
-    correlation: int
-    due: int | None
+    correlation_id: int
+    deadline: int | None
 
 
 @dataclass(slots=True)
 class _Connection:
     key: int
     address: Address
-    ready: bool = False
+    # Whether the response to ApiVersions has arrived.
+    is_ready: bool = False
     # Requests that wait for the response to ApiVersions, with their deadlines.
     waiting: list[tuple[SendRequest, int]] = field(default_factory=list[tuple[SendRequest, int]])
-    open: deque[_InFlightRequest] = field(default_factory=deque[_InFlightRequest])
-    correlation: int = 0
+    in_flight: deque[_InFlightRequest] = field(default_factory=deque[_InFlightRequest])
+    correlation_id: int = 0  # The id of the last request.
 
 
 class ModelConnections:
@@ -68,7 +69,7 @@ class ModelConnections:
     def __init__(self, client_id: str, sockets: Sockets) -> None:
         self._client_id = client_id
         self._sockets = sockets
-        self._keys = count(1)
+        self._connection_keys = count(1)
         self._by_address: dict[Address, _Connection] = {}
         self._by_key: dict[int, _Connection] = {}
         self._events: list[ResponseReceived | RequestFailed | ConnectionLost] = []
@@ -85,8 +86,8 @@ class ModelConnections:
         """Send a request on its connection, which is opened if it does not exist."""
         due = Sockets.now() + action.timeout_ms
         connection = self._connection_to(action.to)
-        if connection.ready:
-            self._write(connection, action.request, action.version, due)
+        if connection.is_ready:
+            self._send_request(connection, action.request, action.version, due)
         else:
             connection.waiting.append((action, due))
 
@@ -99,23 +100,23 @@ class ModelConnections:
 
     def due(self) -> int | None:
         """Return the earliest deadline of all open requests, or None."""
-        times = [
-            request.due
+        deadlines = [
+            request.deadline
             for connection in self._by_key.values()
-            for request in connection.open
-            if request.due is not None
+            for request in connection.in_flight
+            if request.deadline is not None
         ]
-        times += [due for connection in self._by_key.values() for _, due in connection.waiting]
-        return min(times, default=None)
+        deadlines += [due for connection in self._by_key.values() for _, due in connection.waiting]
+        return min(deadlines, default=None)
 
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
         """Wait at most `seconds` seconds for events, and return the events.
 
         If `seconds` is None, the wait has no limit. A call to `wake` ends the wait immediately.
         """
-        due = self.due()
-        if due is not None:
-            remaining = max(0.0, (due - Sockets.now()) / 1000)
+        deadline = self.due()
+        if deadline is not None:
+            remaining = max(0.0, (deadline - Sockets.now()) / 1000)
             seconds = remaining if seconds is None else min(seconds, remaining)
         for event in self._sockets.wait(0 if self._events else seconds):
             self._on_network_event(event)
@@ -133,9 +134,10 @@ class ModelConnections:
     # ---- helpers
 
     def _connection_to(self, address: Address) -> _Connection:
+        """Return the connection to an address and lane. If none exists, start to open one."""
         connection = self._by_address.get(address)
         if connection is None:
-            connection = self._by_address[address] = _Connection(next(self._keys), address)
+            connection = self._by_address[address] = _Connection(next(self._connection_keys), address)
             self._by_key[connection.key] = connection
             self._sockets.perform(Open(connection.key, address.host, address.port))
         return connection
@@ -146,7 +148,7 @@ class ModelConnections:
             return
         match event:
             case Opened():
-                self._write(connection, ApiVersionsRequest(), 0, None)
+                self._send_request(connection, ApiVersionsRequest(), 0, None)
             case Answer(body=body):
                 try:
                     self._on_response(connection, body)
@@ -155,44 +157,48 @@ class ModelConnections:
                     self._on_lost(connection, str(error))
             case Broken(why=why):
                 self._on_lost(connection, why)
-                if connection.ready:
+                if connection.is_ready:
                     self._events.append(ConnectionLost(connection.address))
             case _:
                 pass  # Wait for more bytes: only a part of a response was read.
 
     def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
-        if not connection.open:
+        if not connection.in_flight:
             raise KprotoError("the broker sent a response, but no request is in flight")
-        request = connection.open.popleft()
+        request = connection.in_flight.popleft()
         key = request.request.__api_key__
         assert key is not None
-        correlation, response = decode_response(body, response_class(key), request.version)
-        if correlation != request.correlation:
+        correlation_id, response = decode_response(body, response_class(key), request.version)
+        if correlation_id != request.correlation_id:
             raise KprotoError(
-                f"the broker answered request {correlation}, but the oldest request is {request.correlation}"
+                f"the broker answered request {correlation_id}, "
+                f"but the oldest request is {request.correlation_id}"
             )
         if isinstance(response, ApiVersionsResponse):
             self.offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-            connection.ready = True
+            connection.is_ready = True
             waiting, connection.waiting = connection.waiting, []
             for action, due in waiting:
-                self._write(connection, action.request, action.version, due)
-        elif request.due is not None:
+                self._send_request(connection, action.request, action.version, due)
+        elif request.deadline is not None:
             self._events.append(ResponseReceived(request.request, response, request.version))
 
-    def _write(self, connection: _Connection, request: Message, version: int, due: int | None) -> None:
-        connection.correlation += 1
-        connection.open.append(_InFlightRequest(request, version, connection.correlation, due))
-        body = encode_request(request, version, connection.correlation, self._client_id)
+    def _send_request(self, connection: _Connection, request: Message, version: int, due: int | None) -> None:
+        connection.correlation_id += 1
+        connection.in_flight.append(_InFlightRequest(request, version, connection.correlation_id, due))
+        body = encode_request(request, version, connection.correlation_id, self._client_id)
         self._sockets.perform(Write(connection.key, frame(body)))
 
     def _on_lost(self, connection: _Connection, why: str) -> None:
+        """Forget a connection that has ended, and report its requests as failed."""
         self._by_key.pop(connection.key, None)
         self.last_errors[connection.address] = why
         if self._by_address.get(connection.address) is connection:
             del self._by_address[connection.address]
         self._events += [
-            RequestFailed(request.request, why) for request in connection.open if request.due is not None
+            RequestFailed(request.request, why)
+            for request in connection.in_flight
+            if request.deadline is not None
         ]
         self._events += [RequestFailed(action.request, why) for action, _ in connection.waiting]
 
@@ -200,14 +206,21 @@ class ModelConnections:
         """Fail the requests that are past their deadline, and close the connections of these requests."""
         now = Sockets.now()
         for connection in list(self._by_key.values()):
-            late = [request for request in connection.open if request.due is not None and request.due <= now]
-            behind = [action for action, due in connection.waiting if due <= now]
-            if late or behind:
-                requests = [request.request for request in late] + [action.request for action in behind]
+            expired = [
+                request
+                for request in connection.in_flight
+                if request.deadline is not None and request.deadline <= now
+            ]
+            expired_waiting = [action for action, due in connection.waiting if due <= now]
+            if expired or expired_waiting:
+                requests = [request.request for request in expired]
+                requests += [action.request for action in expired_waiting]
                 self._events += [
                     RequestFailed(request, "no response in time", late=True) for request in requests
                 ]
-                connection.open = deque(request for request in connection.open if request not in late)
-                connection.waiting = [request for request in connection.waiting if request[1] > now]
+                connection.in_flight = deque(
+                    request for request in connection.in_flight if request not in expired
+                )
+                connection.waiting = [(action, due) for action, due in connection.waiting if due > now]
                 self._sockets.perform(Shut(connection.key))
                 self._on_lost(connection, "a request got no response in time")

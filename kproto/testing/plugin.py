@@ -75,17 +75,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = str(config.getoption(OPTION))
-    host, _, port = chosen.rpartition(":")
-    made_here = chosen in ("embedded", "docker", "jars")
-    if not made_here and not (host and port.isdecimal()):
-        raise pytest.UsageError(without_long_words(f"{OPTION}={chosen}: allowed are {ALLOWED}"))
+    """Check the options. Raises UsageError if one of them is invalid."""
+    broker = str(config.getoption(OPTION))
+    host, _, port = broker.rpartition(":")
+    is_started_here = broker in ("embedded", "docker", "jars")
+    if not is_started_here and not (host and port.isdecimal()):
+        raise pytest.UsageError(without_long_words(f"{OPTION}={broker}: allowed are {ALLOWED}"))
     if config.getoption(CONFIG) is None:
         return
-    if made_here:
-        raise pytest.UsageError(f"{CONFIG} is only for {OPTION}=HOST:PORT, but {OPTION} is {chosen}")
+    if is_started_here:
+        raise pytest.UsageError(f"{CONFIG} is only for {OPTION}=HOST:PORT, but {OPTION} is {broker}")
     try:
-        _security(config)
+        _broker_security(config)
     except KprotoError as error:
         raise pytest.UsageError(f"{CONFIG}: {error}") from None
 
@@ -98,6 +99,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     if session.config.getoption("collectonly", False):
         return
+    # The globals of the modules with Hypothesis tests.
     names: dict[str, Any] = {}
     for item in session.items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -124,7 +126,7 @@ def _is_of_kproto(value: object) -> bool:
     return str(name).partition(".")[0] in ("kproto", "consumer")
 
 
-def _security(config: pytest.Config) -> SecurityConfig:
+def _broker_security(config: pytest.Config) -> SecurityConfig:
     """Return the security options of the broker. Raises ConfigError if the file is not valid."""
     from consumer.security import client_properties
 
@@ -137,26 +139,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if call.excinfo is None or not isinstance(call.excinfo.value, KprotoError):
         return
     if not item.config.getoption("fulltrace", False):
-        _end_at_the_call(call.excinfo.tb)
+        _cut_traceback(call.excinfo.tb)
 
 
-def _end_at_the_call(trace: TracebackType | None) -> None:
+def _cut_traceback(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
     If that frame belongs to pytest, no test made the call, and the traceback stays complete.
     """
-    last: TracebackType | None = None
-    root = ""
+    last_caller: TracebackType | None = None
+    last_package = ""
     while trace is not None:
-        above = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        if above not in BELOW:
-            last, root = trace, above
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in BELOW:
+            last_caller, last_package = trace, package
         trace = trace.tb_next
-    if last is not None and root not in RUNNER:
-        last.tb_next = None
+    if last_caller is not None and last_package not in RUNNER:
+        last_caller.tb_next = None
 
 
-def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
+def _run_kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
+    """Yield a new embedded broker, or the session's real broker, whose topics are deleted afterwards."""
     from ..broker.server import running
     from .kafka import Kafka
 
@@ -166,19 +169,20 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
         skip = pytest.skip.Exception
-        kafka = Kafka(bootstrap, security=_security(request.config), without_server=skip)
+        kafka = Kafka(bootstrap, security=_broker_security(request.config), without_server=skip)
         with request.getfixturevalue("_kafka_lock"), closing(kafka):
             yield kafka
             kafka.clean()
 
 
-def _real(config: pytest.Config) -> AbstractContextManager[str]:
+def _real_broker(config: pytest.Config) -> AbstractContextManager[str]:
+    """Return a context manager that starts or finds the real broker; its value is HOST:PORT."""
     from . import brokers
 
-    chosen = str(config.getoption(OPTION))
-    if chosen == "docker":
+    broker = str(config.getoption(OPTION))
+    if broker == "docker":
         return brokers.docker()
-    return brokers.jars() if chosen == "jars" else brokers.named(chosen, _security(config))
+    return brokers.jars() if broker == "jars" else brokers.named(broker, _broker_security(config))
 
 
 @pytest.fixture(scope="session")
@@ -187,7 +191,7 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
 
     with ExitStack() as stack:
         try:
-            bootstrap = stack.enter_context(_real(request.config))
+            bootstrap = stack.enter_context(_real_broker(request.config))
         # Let each test that uses the fixture fail with one sentence, without a traceback.
         except BrokerMissing as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
@@ -232,13 +236,13 @@ def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="session")
 def kafka_session(request: pytest.FixtureRequest) -> Generator[Kafka]:
     """One broker for the whole session; see `kproto.testing.kafka.Kafka`."""
-    yield from _kafka(request)
+    yield from _run_kafka(request)
 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
     """A broker that only this test uses; see `kproto.testing.kafka.Kafka`."""
-    yield from _kafka(request)
+    yield from _run_kafka(request)
 
 
 @pytest.fixture

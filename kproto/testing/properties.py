@@ -55,7 +55,7 @@ LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 # The function that compiles the codec of a message when the codec is first used.
-_COMPILATION: Final = Compiled.__missing__.__code__
+_COMPILE_CODE: Final = Compiled.__missing__.__code__
 
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 
@@ -83,7 +83,7 @@ def an_assignor_is_a_function(
     """
     if times < 2:
         raise ConfigError("times", times, "at least 2: a single call has nothing to be compared with")
-    with _at_most(most_lines):
+    with _limit_lines(most_lines):
         first = reject_awaitable("assign", assign, assign())
     for _ in range(times - 1):
         if (repeated := assign()) != first:
@@ -105,12 +105,13 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
     memory_before, _ = tracemalloc.get_traced_memory()
     decoded: object = None
     try:
-        with _at_most(LINES_AT_LEAST + LINES_A_BYTE * len(data)):
+        with _limit_lines(LINES_AT_LEAST + LINES_A_BYTE * len(data)):
             decoded = decode(data)
-            _read(decoded)
-    except (KprotoError, InvariantBroken) as error:
-        if isinstance(error, InvariantBroken):
-            raise
+            _consume_iterator(decoded)
+    except InvariantBroken:
+        raise
+    except KprotoError:
+        pass
     except Exception as error:
         raise InvariantBroken(
             f"{type(error).__name__} was raised for {data[:40].hex(' ')}: {error}"
@@ -120,9 +121,10 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         if not tracing:
             tracemalloc.stop()
     reject_awaitable("decode", decode, decoded)
-    if peak - memory_before > memory_limit:
+    used_memory = peak - memory_before
+    if used_memory > memory_limit:
         raise InvariantBroken(
-            f"{len(data)} bytes needed {peak - memory_before} bytes of memory; {memory_limit} are allowed"
+            f"{len(data)} bytes needed {used_memory} bytes of memory; {memory_limit} are allowed"
         )
 
 
@@ -141,18 +143,21 @@ def a_batch_ends_where_its_rows_end(
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]
-        begin = start.get(partition, 0)
-        stop = end.get(partition, begin)
-        if offsets and not begin <= min(offsets) <= max(offsets) < stop:
+        first_offset = start.get(partition, 0)
+        end_offset = end.get(partition, first_offset)
+        if offsets and not first_offset <= min(offsets) <= max(offsets) < end_offset:
             raise InvariantBroken(
-                f"{partition}: rows {min(offsets)} to {max(offsets)} exceed the batch from {begin} to {stop}"
+                f"{partition}: rows {min(offsets)} to {max(offsets)} "
+                f"exceed the batch from {first_offset} to {end_offset}"
             )
-        if not offsets and stop != begin:
-            raise InvariantBroken(f"{partition}: no rows in the batch from offset {begin} to {stop}")
+        if not offsets and end_offset != first_offset:
+            raise InvariantBroken(
+                f"{partition}: no rows in the batch from offset {first_offset} to {end_offset}"
+            )
 
 
-def _read(decoded: object) -> None:
-    """Consume a generator to its end."""
+def _consume_iterator(decoded: object) -> None:
+    """Consume `decoded` to its end if it is an iterator, because a generator decodes only then."""
     pieces: Any = decoded
     if isinstance(decoded, Iterator):
         for _ in pieces:
@@ -160,7 +165,7 @@ def _read(decoded: object) -> None:
 
 
 @contextmanager
-def _at_most(lines: int) -> Generator[None]:
+def _limit_lines(lines: int) -> Generator[None]:
     """Raise InvariantBroken if the block executes more than `lines` lines of Python."""
     lines_left = lines
     compilation: FrameType | None = None
@@ -169,10 +174,10 @@ def _at_most(lines: int) -> Generator[None]:
         nonlocal lines_left, compilation
         if compilation is not None:
             return None
-        if frame.f_code is _COMPILATION:
+        if frame.f_code is _COMPILE_CODE:
             compilation = frame
             return trace_compilation
-        if event == "call" and _stands_still(frame.f_code):
+        if event == "call" and _has_jump_to_itself(frame.f_code):
             frame.f_trace_opcodes = True
         lines_left -= 1
         if lines_left < 0:
@@ -201,7 +206,7 @@ def _at_most(lines: int) -> Generator[None]:
 
 
 @lru_cache(maxsize=1_000)
-def _stands_still(code: CodeType) -> bool:
+def _has_jump_to_itself(code: CodeType) -> bool:
     """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
     The limit of executed lines does not stop such a loop, because Python 3.11 traces its line only once.

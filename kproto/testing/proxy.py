@@ -35,17 +35,17 @@ from ..printable import Log
 from .broker_address import parse_broker_address
 
 log: Final = Log(logging.getLogger("kproto.proxy"), {})
-_LARGEST: Final = 1 << 31
+_MAX_FRAME_SIZE: Final = 1 << 31
 # Kafka's default of socket.request.max.bytes. A broker closes the connection on which a larger request
 # arrives.
-_LARGEST_REQUEST: Final = 100 << 20
+_MAX_REQUEST_SIZE: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
-_PIECE: Final = 1 << 20
+_PIECE_SIZE: Final = 1 << 20
 # The first two bytes of a TLS alert: its content type and the first byte of its version. A TLS broker sends
 # an alert in response to a plaintext request. The alert then stands where the size of a frame is expected.
-_ALERT: Final = 0x1503
+_TLS_ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
-_HELLO: Final = 0x1603
+_TLS_HANDSHAKE: Final = 0x1603
 # The type of `frames`, which is called for each frame. Arguments: the client's address (IP, port), the
 # broker's address, whether the client sent the frame, and the frame without size and credentials, or None at
 # the end of the connection.
@@ -85,13 +85,13 @@ class WatchProxy:
         self._tls = tls
         self._acceptors: dict[Address, Acceptor] = {}
         self._ports: dict[Address, int] = {}
-        self._wanted: dict[Address, asyncio.Task[None]] = {}
+        self._listener_tasks: dict[Address, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._names: dict[UUID, str] = {}
-        self._warned: set[tuple[Address, str]] = set()
+        self._topic_names: dict[UUID, str] = {}
+        self._logged_warnings: set[tuple[Address, str]] = set()
         # Maps a broker that cannot be reached at the moment to the reason.
-        self._away: dict[Address, str] = {}
-        self._numbers = itertools.count(1)
+        self._unreachable: dict[Address, str] = {}
+        self._connection_numbers = itertools.count(1)
 
     @property
     def bootstrap(self) -> str:
@@ -109,103 +109,110 @@ class WatchProxy:
         try:
             _, writer = await self._connect(self._broker)
         except OSError as error:
-            raise ConnectionFailed(address_text(*self._broker), _why(error, self._broker[0])) from None
+            why = _describe_failure(error, self._broker[0])
+            raise ConnectionFailed(address_text(*self._broker), why) from None
         writer.close()
         try:
-            await self._serve(self._broker, self._listen[1])
+            await self._open_listener(self._broker, self._listen[1])
         except BaseException:
-            await self._end()
+            await self._stop()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        await self._stop()
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         # Repeat until nothing is left, because a connection may create a listener while others are being
         # closed.
-        while self._acceptors or self._tasks or self._wanted:
+        while self._acceptors or self._tasks or self._listener_tasks:
             acceptors, self._acceptors = self._acceptors, {}
             await close_acceptors(acceptors.values())
             for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, *self._wanted.values(), return_exceptions=True)
+            await asyncio.gather(*self._tasks, *self._listener_tasks.values(), return_exceptions=True)
 
     async def _connect(self, broker: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = broker[0].removesuffix(".") if self._tls else None
         return await asyncio.open_connection(*broker, ssl=self._tls, server_hostname=name, limit=1 << 20)
 
-    async def _serve(self, broker: Address, port: int = 0) -> None:
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _open_listener(self, broker: Address, port: int = 0) -> None:
+        """Listen for clients of `broker`. With port 0, any free port is used."""
+
+        async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
             self._tasks.add(task)
             try:
                 with contextlib.suppress(asyncio.CancelledError):  # Stopping the proxy cancels this task.
-                    await self._client(broker, reader, writer)
+                    await self._handle_client(broker, reader, writer)
             finally:
                 writer.close()
                 self._tasks.discard(task)
 
         sock = listening_socket(self._listen[0], port)
-        acceptor = self._acceptors[broker] = Acceptor(sock, stream_protocols(client))
+        acceptor = self._acceptors[broker] = Acceptor(sock, stream_protocols(serve_client))
         self._ports[broker] = acceptor.port
 
-    async def _client(
+    async def _handle_client(
         self, broker: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        """Forward requests and responses until the client or the broker ends the connection."""
         peer = address_text(*writer.get_extra_info("peername")[:2])
-        number = next(self._numbers)
-        talk = Conversation(peer, number, self._names, address_text(*broker))
+        number = next(self._connection_numbers)
+        conversation = Conversation(peer, number, self._topic_names, address_text(*broker))
         try:
             source, sink = await self._connect(broker)
         except OSError as error:
-            if (why := _why(error, broker[0])) != self._away.get(broker):
-                self._away[broker] = why
+            if (why := _describe_failure(error, broker[0])) != self._unreachable.get(broker):
+                self._unreachable[broker] = why
                 log.warning("%s:%s cannot be reached: %s", *broker, why)
             return
-        self._away.pop(broker, None)
+        self._unreachable.pop(broker, None)
 
         client = writer.get_extra_info("peername")[:2]
         broker_address = sink.get_extra_info("peername")[:2]
 
-        def see(asking: bool, frame: bytes | None) -> None:
+        def report_frame(asking: bool, frame: bytes | None) -> None:
             if self._frames is not None:
                 self._frames(client, broker_address, asking, frame)
 
-        async def asks() -> None:
+        async def forward_requests() -> None:
             while True:
-                frame = await _frame(reader)
-                exchange, over = talk.add_request(frame, now_ms())
+                frame = await _read_frame(reader)
+                exchange, gets_no_response = conversation.add_request(frame, now_ms())
                 if self._frames is not None:
-                    see(True, talk.without_credentials(frame, exchange, asking=True))
-                if over:
+                    report_frame(True, conversation.without_credentials(frame, exchange, asking=True))
+                if gets_no_response:
                     self._tell(exchange)
-                await _send(sink, frame)
+                await _write_frame(sink, frame)
                 # Release the objects now. Otherwise a large request would stay in memory until the next one
                 # arrives.
                 del exchange, frame
 
-        async def answers() -> None:
+        async def forward_responses() -> None:
             while True:
-                frame = await _frame(source, answer=True)
-                exchange = talk.add_response(frame, now_ms())
+                frame = await _read_frame(source, is_response=True)
+                exchange = conversation.add_response(frame, now_ms())
                 if self._frames is not None:
-                    see(False, talk.without_credentials(frame, exchange, asking=False))
-                passed = frame
+                    report_frame(False, conversation.without_credentials(frame, exchange, asking=False))
+                forwarded = frame
                 try:
                     if exchange is not None:
-                        listeners = {place: await self._here(place) for place in addresses_in(exchange)}
-                        passed = replace_addresses(frame, exchange, listeners)
-                    await _send(writer, passed)
+                        listeners = {
+                            address: await self._listener_address(address)
+                            for address in addresses_in(exchange)
+                        }
+                        forwarded = replace_addresses(frame, exchange, listeners)
+                    await _write_frame(writer, forwarded)
                 finally:  # The exchange is reported even if the client has disconnected.
                     if exchange is not None:
                         self._tell(exchange)
-                del exchange, frame, passed
+                del exchange, frame, forwarded
 
-        tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
+        tasks = [asyncio.ensure_future(forward_requests()), asyncio.ensure_future(forward_responses())]
         # The time at which a connection ended, or None if the proxy was stopped first.
         ended_at: int | None = None
         try:
@@ -214,44 +221,47 @@ class WatchProxy:
         finally:
             for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for end in ended:
-                if isinstance(end, ssl.SSLError):
-                    self._warn(broker, sentence(end, broker[0]))
-                elif isinstance(end, _SpeaksTls):
-                    self._warn(broker, str(end))
-                elif isinstance(end, _ClientSpeaksTls | _TooLarge):
-                    self._warn((self._listen[0], self._ports[broker]), str(end))
-                elif isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
-                    log.error("%s: the proxy failed", peer, exc_info=end)
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                self._log_failure(broker, peer, result)
             sink.close()
-            see(True, None)
-            for exchange in talk.close():
+            report_frame(True, None)
+            for exchange in conversation.close():
                 self._tell(exchange)
             if ended_at is not None and self._on_disconnected is not None:
                 self._on_disconnected(number, ended_at)
 
-    def _warn(self, broker: Address, why: str) -> None:
-        """Log a problem of a broker or of the proxy once, for all clients."""
-        if (broker, why) not in self._warned:
-            self._warned.add((broker, why))
-            log.warning("%s:%s: %s", *broker, why)
+    def _log_failure(self, broker: Address, peer: str, error: BaseException | None) -> None:
+        """Log the error that ended a connection, unless the client or the broker just disconnected."""
+        if isinstance(error, ssl.SSLError):
+            self._warn_once(broker, sentence(error, broker[0]))
+        elif isinstance(error, _SpeaksTls):
+            self._warn_once(broker, str(error))
+        elif isinstance(error, _ClientSpeaksTls | _TooLarge):
+            self._warn_once((self._listen[0], self._ports[broker]), str(error))
+        elif isinstance(error, Exception) and not isinstance(error, EOFError | OSError):
+            log.error("%s: the proxy failed", peer, exc_info=error)
 
-    async def _here(self, broker: Address) -> Address:
-        """Return the address of the proxy's listener for this broker.
+    def _warn_once(self, address: Address, why: str) -> None:
+        """Log a problem of a broker or of the proxy once, for all clients."""
+        if (address, why) not in self._logged_warnings:
+            self._logged_warnings.add((address, why))
+            log.warning("%s:%s: %s", *address, why)
+
+    async def _listener_address(self, broker: Address) -> Address:
+        """Return the address of the proxy's listener for this broker, which is created if necessary.
 
         All clients share the listener. Its creation continues even if the client that first needed it
         disconnects.
         """
         if broker not in self._ports:
-            task = self._wanted.get(broker)
+            task = self._listener_tasks.get(broker)
             if task is None:
-                task = self._wanted[broker] = asyncio.ensure_future(self._serve(broker))
-                task.add_done_callback(lambda _: self._wanted.pop(broker))
+                task = self._listener_tasks[broker] = asyncio.ensure_future(self._open_listener(broker))
+                task.add_done_callback(lambda _: self._listener_tasks.pop(broker))
             try:
                 await asyncio.shield(task)
             except OSError as error:
-                self._warn(broker, f"no listener can be created for it: {error.strerror or error}")
+                self._warn_once(broker, f"no listener can be created for it: {error.strerror or error}")
                 raise
         if self._advertise is not None:
             return self._advertise if broker == self._broker else (self._advertise[0], self._ports[broker])
@@ -270,28 +280,34 @@ class _ClientSpeaksTls(EOFError):
     """The error for a client that starts a TLS handshake with the proxy."""
 
 
-async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:
+async def _read_frame(source: asyncio.StreamReader, *, is_response: bool = False) -> bytes:
+    """Read a frame and return it without its size prefix. Raises an EOFError if it cannot be forwarded."""
     size = int.from_bytes(await source.readexactly(4), "big")
-    if answer and size >> 16 == _ALERT:
+    if is_response and size >> 16 == _TLS_ALERT:
         raise _SpeaksTls("this port speaks TLS, but the proxy does not: set --tls or --command-config")
-    if not answer and size >> 16 == _HELLO:
+    if not is_response and size >> 16 == _TLS_HANDSHAKE:
         raise _ClientSpeaksTls(
             "clients must connect to this proxy without TLS: set PLAINTEXT or SASL_PLAINTEXT"
         )
-    if size >= _LARGEST:
+    if size >= _MAX_FRAME_SIZE:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
-    if not answer and size > _LARGEST_REQUEST:
-        raise _TooLarge(f"a request has more than {_LARGEST_REQUEST} bytes, the most that the proxy forwards")
+    if not is_response and size > _MAX_REQUEST_SIZE:
+        raise _TooLarge(
+            f"a request has more than {_MAX_REQUEST_SIZE} bytes, the most that the proxy forwards"
+        )
     return await source.readexactly(size)
 
 
-async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
+async def _write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
     """Send a frame in pieces, so that the connection does not buffer a copy of a large frame."""
     prefix = len(frame).to_bytes(4, "big")
-    writer.write(prefix + frame if len(frame) <= _PIECE else prefix)
-    for start in range(0, len(frame) if len(frame) > _PIECE else 0, _PIECE):
-        writer.write(memoryview(frame)[start : start + _PIECE])
-        await writer.drain()
+    if len(frame) <= _PIECE_SIZE:
+        writer.write(prefix + frame)
+    else:
+        writer.write(prefix)
+        for start in range(0, len(frame), _PIECE_SIZE):
+            writer.write(memoryview(frame)[start : start + _PIECE_SIZE])
+            await writer.drain()
     await writer.drain()
 
 
@@ -300,7 +316,7 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _why(error: OSError, host: str) -> str:
+def _describe_failure(error: OSError, host: str) -> str:
     """Return the message of a connection error.
 
     The message of a TLS error says what to change, as it does in kproto's clients.

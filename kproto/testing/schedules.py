@@ -140,17 +140,17 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
 
     If `AT_REST` does not hold after this time, let the rest of `ms` pass.
     """
-    end, since, checked = world.now + ms, world.now, len(world.observations)
+    end, last_event_at, checked_count = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:
-        nonlocal since, checked
-        for observation in world.observations[checked:]:
+        nonlocal last_event_at, checked_count
+        for observation in world.observations[checked_count:]:
             # Commits do not count as events, because Java's consumer commits periodically, even if nothing
             # has changed.
             if observation.kind != "stored":
-                since = observation.at
-        checked = len(world.observations)
-        return world.now > since + quiet_ms + GRACE_MS
+                last_event_at = observation.at
+        checked_count = len(world.observations)
+        return world.now > last_event_at + quiet_ms + GRACE_MS
 
     world.run(ms, until=is_quiet)
     try:
@@ -185,6 +185,7 @@ class Schedule:
         self.models = models
         self.strategies = MIXED_GROUP_STRATEGIES if models else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
+        # In a gentle schedule no client is killed, and no fault is injected.
         self.is_gentle = random.random() < 0.25
         self.moves: list[tuple[int, Callable[[], None]]] = [
             (10, self.write),
@@ -219,9 +220,9 @@ class Schedule:
             ]
         if models:
             self.moves += [(6, self.join_model), (3, self.end_model)]
-        self._members = 0
+        self._join_count = 0
         for partition in self.world.partitions():
-            self._write(partition)
+            self._write_records(partition)
         for _ in range(random.randint(1, 3)):
             self.join()
 
@@ -240,7 +241,7 @@ class Schedule:
         random = self.random
         if len(self.world.alive_clients(Consumer)) >= 5:
             return
-        self._members += 1
+        self._join_count += 1
         options: dict[str, Any] = {
             **QUICK,
             "partition_assignment_strategy": random.choice(self.strategies),
@@ -254,7 +255,7 @@ class Schedule:
             free = [name for name in ("i1", "i2") if name not in used_ids]
             if free:
                 options["group_instance_id"] = random.choice(free)
-        consumer: Consumer = self.world.join(f"c{self._members}", topics=self.topics, **options)
+        consumer: Consumer = self.world.join(f"c{self._join_count}", topics=self.topics, **options)
         consumer.callback_ms = random.choice((0, 0, 0, 5, 200))
         consumer.works_ms = random.choice((0, 0, 5, 100))
 
@@ -263,10 +264,10 @@ class Schedule:
         random = self.random
         if len(self.world.alive_clients(ModelClient)) >= 4:
             return
-        self._members += 1
+        self._join_count += 1
         name = random.choice(self.models)
         model: ModelClient = self.world.join(
-            f"{name}{self._members}",
+            f"{name}{self._join_count}",
             load_model(name),
             topics=self.topics,
             group_id="g",
@@ -292,9 +293,9 @@ class Schedule:
                 self.world.kill(model)
 
     def write(self) -> None:
-        self._write(self.random.choice(self.world.partitions()))
+        self._write_records(self.random.choice(self.world.partitions()))
 
-    def _write(self, partition: TopicPartition) -> None:
+    def _write_records(self, partition: TopicPartition) -> None:
         if self.world.brokers:
             count = self.random.choice((1, 2, 10))
             self.world.write(partition.topic, partition.partition, *["x"] * count)
@@ -305,30 +306,30 @@ class Schedule:
         self.world.write_marker(partition.topic, partition.partition)
 
     def close(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             consumer.close(leave=self.random.random() < 0.8, timeout_ms=self.random.choice((500, 5_000)))
 
     def kill(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             self.world.kill(consumer)
 
     def freeze(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             consumer.freeze(self.random.choice((50, 1_000, 5_000)))
 
     def commit(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             consumer.commit(timeout_ms=self.random.choice((300, 5_000)))
 
     def commit_some(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             owned = sorted(partition for partition in consumer.positions if partition in consumer.owns())
             if owned:
                 partition = self.random.choice(owned)
                 consumer.commit({partition: consumer.positions[partition]})
 
     def seek(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             owned = sorted(consumer.owned & consumer.owns())
             if owned:
                 partition = self.random.choice(owned)
@@ -337,20 +338,20 @@ class Schedule:
                     offset = self.random.randint(log.start_offset, log.end_offset)
                     while (partition, offset) in self.world.marker_offsets:
                         offset += 1
-                    self._try(lambda: consumer.seek(partition, offset))  # noqa: B023
+                    self._try_move(lambda: consumer.seek(partition, offset))  # noqa: B023
                 else:
                     target = self.random.choice(("earliest", "latest", "committed"))
-                    self._try(lambda: consumer.seek_to(target, partition))  # noqa: B023
+                    self._try_move(lambda: consumer.seek_to(target, partition))  # noqa: B023
 
     def pause(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             owned = sorted(consumer.owned & consumer.owns())
             if owned:
                 partition = self.random.choice(owned)
-                self._try(lambda: consumer.pause(partition))  # noqa: B023
+                self._try_move(lambda: consumer.pause(partition))  # noqa: B023
 
     def resume(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             _resume(consumer)
 
     def grow(self) -> None:
@@ -360,19 +361,19 @@ class Schedule:
             self.world.grow(name, count + self.random.randint(1, 2))
 
     def subscribe(self) -> None:
-        for consumer in self._one_consumer():
-            self._try(lambda: consumer.subscribe(*self.topics))  # noqa: B023
+        for consumer in self._choose_consumer():
+            self._try_move(lambda: consumer.subscribe(*self.topics))  # noqa: B023
 
     def unsubscribe(self) -> None:
-        for consumer in self._one_consumer():
-            self._try(consumer.unsubscribe)
+        for consumer in self._choose_consumer():
+            self._try_move(consumer.unsubscribe)
 
     def rejoin(self) -> None:
-        for consumer in self._one_consumer():
-            self._try(consumer.rejoin)
+        for consumer in self._choose_consumer():
+            self._try_move(consumer.rejoin)
 
     def pause_polling(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             consumer.pause_polling()
 
     def resume_polling(self) -> None:
@@ -381,7 +382,7 @@ class Schedule:
                 consumer.resume_polling()
 
     def slow_down(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             consumer.callback_ms = self.random.choice((0, 50, 1_500, 7_000))
             consumer.works_ms = self.random.choice((0, 50, 1_500, 7_000))
 
@@ -401,16 +402,18 @@ class Schedule:
             self.world.stop_broker(self.random.choice(list(self.world.brokers)))
 
     def start_broker(self) -> None:
-        down = [node for node in self.world.nodes if node not in self.world.brokers]
-        if down:
-            self.world.start_broker(self.random.choice(down), loading_ms=self.random.choice((0, 200)))
+        stopped_nodes = [node for node in self.world.nodes if node not in self.world.brokers]
+        if stopped_nodes:
+            self.world.start_broker(
+                self.random.choice(stopped_nodes), loading_ms=self.random.choice((0, 200))
+            )
 
     def fault(self) -> None:
         random = self.random
-        clients: Sequence[Consumer | None] = [None, *self._one_consumer()]
+        consumers = self._choose_consumer()
         self.world.fault(
             random.choice(("delay", "drop", "stall", "refuse")),
-            clients[-1],
+            consumers[0] if consumers else None,
             random.choice((None, *self.world.nodes)),
             ms=random.choice((5, 300, 1_500)),
             chance=random.choice((0.05, 0.5, 1.0)),
@@ -418,7 +421,7 @@ class Schedule:
         )
 
     def cut(self) -> None:
-        for consumer in self._one_consumer():
+        for consumer in self._choose_consumer():
             self.world.fault(self.random.choice(("cut", "half_close")), consumer)
 
     def delete_before(self) -> None:
@@ -436,12 +439,12 @@ class Schedule:
                 partition.topic, partition.partition, self.random.randint(log.start_offset, log.end_offset)
             )
 
-    def _one_consumer(self) -> list[Consumer]:
+    def _choose_consumer(self) -> list[Consumer]:
         """Return a list with one random consumer that is alive and not closing, or an empty list."""
         candidates = [consumer for consumer in self.world.alive_clients(Consumer) if not consumer.is_closing]
         return [self.random.choice(candidates)] if candidates else []
 
-    def _try(self, move: Callable[[], object]) -> None:
+    def _try_move(self, move: Callable[[], object]) -> None:
         """Make a move. Ignore the error if the consumer rejects the move in its current state."""
         with contextlib.suppress(IllegalState):
             move()

@@ -160,7 +160,7 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
             is_response_ready.set()
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(WatchProxy, "_here", slow)
+        monkeypatch.setattr(WatchProxy, "_listener_address", slow)
         async with WatchProxy(bootstrap, tell=exchanges.append) as proxy:
             _, writer = await asyncio.open_connection(*proxy.bootstrap.split(":"))
             frame = encode_request(MetadataRequest(topics=[]), 9, 1, "hasty")
@@ -263,7 +263,7 @@ def test_a_listener_is_created_even_if_its_first_client_disconnects(monkeypatch:
     exchanges: list[Exchange] = []
 
     async def main(port: int) -> None:
-        may_serve, serve = asyncio.Event(), WatchProxy._serve
+        may_serve, serve = asyncio.Event(), WatchProxy._open_listener
 
         async def slow(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
             # The broker advertises this address. The test connects to localhost.
@@ -271,7 +271,7 @@ def test_a_listener_is_created_even_if_its_first_client_disconnects(monkeypatch:
                 await may_serve.wait()
             await serve(proxy, broker, port)
 
-        monkeypatch.setattr(WatchProxy, "_serve", slow)
+        monkeypatch.setattr(WatchProxy, "_open_listener", slow)
         async with WatchProxy(f"localhost:{port}", tell=exchanges.append) as proxy:
             leaving, waiting = [await MetadataClient.connect(proxy.bootstrap) for _ in range(2)]
             await asyncio.sleep(0.1)
@@ -291,14 +291,14 @@ def test_a_listener_that_cannot_be_created_is_logged_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(port: int) -> None:
-        serve = WatchProxy._serve
+        serve = WatchProxy._open_listener
 
         async def full(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
             if broker[0] == "127.0.0.1" and len(caplog.records) < 1:
                 raise OSError(24, "Too many open files")
             await serve(proxy, broker, port)
 
-        monkeypatch.setattr(WatchProxy, "_serve", full)
+        monkeypatch.setattr(WatchProxy, "_open_listener", full)
         async with WatchProxy(f"localhost:{port}", tell=lambda exchange: None) as proxy:
             with pytest.raises(asyncio.IncompleteReadError):
                 await (await MetadataClient.connect(proxy.bootstrap)).answer()
