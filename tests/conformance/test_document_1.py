@@ -125,8 +125,8 @@ def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> 
             _write_until(producer, topic, reads, OLD, JOINS_S)
             cluster.create_partitions({topic: len(OLD) + len(NEW)})
             _write_until(producer, topic, reads, NEW, SEES_S)
-            # Time for automatic commits, which most clients send every second. librdkafka commits every five
-            # seconds, so it is killed before its first commit.
+            # Time for automatic commits, which most clients send every second. librdkafka commits only every
+            # five seconds, but also in the rebalance that assigns the new partitions.
             time.sleep(2.5)
         finally:
             reads.end()
