@@ -158,8 +158,8 @@ def broker() -> Iterator[Coordinator]:
 
 @pytest.fixture(params=PRODUCERS)
 def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
-    """Return a function that creates a transactional producer of either kind. The producers are closed at the
-    end of the test.
+    """Return a function that creates a transactional producer, blocking or asyncio. The producers are closed
+    at the end of the test.
     """
     producers: list[Any] = []
 

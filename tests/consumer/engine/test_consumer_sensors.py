@@ -73,8 +73,9 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert world.run(until=lambda: len(a.records) == 10)
     snapshot = metrics(world, a)
     of_t0: dict[str, Any] = {"topic": "t", "partition": 0}
-    # Polls return 4, 4 and 2 records within one millisecond. Their lags are 6, 2 and 0, and their leads 4, 8
-    # and 10. The largest and the last lag are recorded, and the smallest and the last lead.
+    # Polls return 4, 4 and 2 records within one millisecond. After them, the lag is 6, 2 and 0, and the lead
+    # is 4, 8 and 10. For each second, only the largest and the last lag, and the smallest and the last lead,
+    # are recorded.
     assert snapshot.value("records-lag", **of_t0) == 0
     assert snapshot.value("records-lag-max", **of_t0) == snapshot.value("records-lag-max") == 6
     assert snapshot.value("records-lag-avg", **of_t0) == (6 + 0) / 2
@@ -243,7 +244,8 @@ def test_the_time_between_polls_is_that_between_their_starts() -> None:
     assert calls(sensors, 5_000).value("time-between-poll-avg") == (0 + 400 + 600) / 3
     assert calls(sensors, 5_000).value("time-between-poll-max") == 600
     assert calls(sensors, 5_000).value("last-poll-seconds-ago") == 3
-    # The ratios of time in poll, as Java measures them: 100 of 100 ms, 0 of 400 ms, and 200 of 800 ms.
+    # Java divides the time in a poll by the sum of this time and the time since the previous poll began: 100
+    # of 100 ms, 0 of 400 ms, and 200 of 800 ms.
     assert calls(sensors, 5_000).value("poll-idle-ratio-avg") == 1.25 / 3
 
 
@@ -264,7 +266,8 @@ def test_polls_of_buffered_records_are_recorded_with_their_own_times() -> None:
     sensors.poll_ended(2_500)
     assert calls(sensors, 3_000).value("time-between-poll-avg") == (0 + 400 + 100 + 0 + 500) / 5
     assert calls(sensors, 3_000).value("time-between-poll-max") == 500
-    # The ratios of time in poll, as Java measures them: 0 of 400 ms, 0 of 100 ms, and 500 of 1,000 ms.
+    # Java divides the time in a poll by the sum of this time and the time since the previous poll began: 0 of
+    # 400 ms, 0 of 100 ms, and 500 of 1,000 ms.
     assert calls(sensors, 3_000).value("poll-idle-ratio-avg") == 0.5 / 3
 
 

@@ -66,7 +66,8 @@ def test_a_value_after_30_s_begins_a_new_sample() -> None:
 
 
 def test_an_hourly_rate_counts_values() -> None:
-    # The first sample expires at 60 s. One value in 30 s remains, which is a rate of 120 per hour.
+    # At 60 s the first sample has expired, and only the second value counts. The period of a rate is at least
+    # 30 s, so one value is a rate of 120 per hour.
     assert sensor((7, 0), (7, 60_000)).measure(Measure.COUNT_RATE_PER_HOUR, 60_000) == 120
 
 

@@ -18,8 +18,8 @@ PARTITIONS = [tp("t", number) for number in range(4)]
 
 
 def joining(**options: Any) -> tuple[World, Consumer]:
-    """Return a member that keeps two partitions while it joins. The join takes 2 s, because the other member
-    is frozen.
+    """Return a member that keeps its two partitions while it joins. The join takes 2 s, because the group's
+    second member is frozen.
 
     The member has read five records of each partition since its last commit.
     """

@@ -381,7 +381,8 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
     records = [record for record in caplog.records if " reset " in record.getMessage()]
     lines = [record.getMessage() for record in records]
     assert {record.levelname for record in records} == {"WARNING"}
-    # All resets of one step share a line. Responses may arrive in several steps, so there may be more lines.
+    # All resets of one step are logged in one line. The responses may arrive in two or three steps, each with
+    # its own line.
     assert len(lines) <= 3
     assert "and 30 more t-0 from 1000 to 0, " in lines[0]
     assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")

@@ -1,4 +1,4 @@
-"""LoopThread runs an event loop in its own thread. Every caller returns when the loop is shut down."""
+"""LoopThread runs an event loop in its own thread. When the loop is shut down, every waiting call ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def loop_thread() -> Iterator[LoopThread[None]]:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[], None]]:
-    """Return a function that sends SIGINT to this thread. (In a background job of a shell, SIGINT is ignored
-    until a handler is set.)
+    """Return a function that sends SIGINT to this thread.
+
+    A shell starts background jobs with SIGINT ignored, so the fixture sets Python's default handler.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread_id = threading.get_ident()

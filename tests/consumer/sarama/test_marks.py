@@ -91,8 +91,8 @@ def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None
 
 
 def test_a_mark_in_setup_is_verified_once() -> None:
-    """A mark made in `setup` is compared with the committed offset once. A mark made for a claim is never
-    compared with it.
+    """A mark made in `setup` is compared once with the committed offset, and dropped if it is not higher. A
+    mark made for a claim is never compared with it.
     """
     marks = Marks()
     marks.mark(A, None, 3, "", reset=False)

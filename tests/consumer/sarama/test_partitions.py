@@ -71,7 +71,7 @@ def test_partitions_may_be_consumed_one_after_the_other(
 ) -> None:
     """A partition is consumed three times in a row.
 
-    After each close the client has no assignment for a moment, which must not be reported as an error.
+    After each close, the client briefly has no assignment. This state must not be reported as an error.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:

@@ -509,8 +509,8 @@ def test_wrong_arguments_are_rejected(server: Server) -> None:
 
 
 class SlowFourthRecord:
-    """A clock that jumps beyond the session timeout at the fourth record, as if the process had been
-    suspended.
+    """A clock that jumps by 30 s at the fourth record, as if the process had been suspended for longer than
+    the session timeout.
     """
 
     config: ClassVar[dict[str, Any]] = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}

@@ -66,7 +66,7 @@ def named(
 ) -> Named:
     """Return a certificate whose validity begins and ends `days` from today.
 
-    The certificate is signed with the key of `by`, or with its own key if `by` is None.
+    The certificate is signed with the key of `by`. If `by` is None, it is self-signed.
     """
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -272,7 +272,7 @@ def test_a_properties_file_of_java_selects_the_grant_by_its_class(key_file: Path
 
 @pytest.mark.parametrize("retriever", ["", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever"])
 def test_javas_default_class_sends_a_client_assertion(key_file: Path, tmp_path: Path, retriever: str) -> None:
-    """As in Java, an assertion with an issuer (claim iss) is sent instead of the client secret."""
+    """As in Java, a client whose properties name an issuer (claim iss) sends an assertion, not its secret."""
     file = tmp_path / "client.properties"
     jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
     lines = [

@@ -114,8 +114,8 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         tokens: list[str] = []
 
         def token() -> str:
-            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The remaining time
-            # suffices for the renewal on a busy machine.
+            # Each token is valid for 3 s. A session is renewed with a new token after 85 to 95 % of this
+            # time. The remaining time suffices for the renewal on a busy machine.
             tokens.append(kafka.token("alice", 3.0))
             return tokens[-1]
 

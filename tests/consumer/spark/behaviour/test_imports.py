@@ -87,10 +87,11 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """In a Spark older than 4.2, the first method that is called on a stream reader raises the error.
+    """A stream needs Spark 4.2. In an older Spark, the first call of a method of the stream reader raises an
+    error.
 
-    If kproto raised the error earlier, Spark 4.0 and 4.1 would show an error of Spark instead. Spark calls
-    `latestOffset` first for a new query, and `initialOffset` first for a resumed one.
+    If kproto raised the error before this call, Spark 4.0 and 4.1 would replace it with an error of their
+    own. Spark calls `latestOffset` first for a new query, and `initialOffset` first for a resumed one.
     """
     program = (
         "import sys\n"
@@ -183,7 +184,7 @@ decoded([b"x", bytes([255])], StringType(), {"value.format": "string", **null})
 
 def test_no_format_imports_pandas() -> None:
     """No format imports pandas, because each worker of a query would wait for this import. Many of pyarrow's
-    conversions import pandas.
+    conversions import pandas, so the formats avoid them.
     """
     done = subprocess.run(
         [sys.executable, "-c", DECODES_VALUES], cwd=ROOT, capture_output=True, text=True, check=True

@@ -53,8 +53,9 @@ def test_each_rejected_option_is_rejected_with_a_reason() -> None:
 
 
 def test_each_option_of_the_clients_is_passed_on_or_rejected_or_ignored_on_purpose() -> None:
-    """For an option in none of the tables, the error would say only that the sources and sinks do not have
-    it.
+    """Each option of the clients is in one of the tables of `options`.
+
+    An option in none of them would be rejected as an unknown option, without the reason.
     """
     names = {name.replace("_", ".") for name in (*CONSUMER, *PRODUCER)}
     undecided = names - {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT}
