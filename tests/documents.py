@@ -3,15 +3,15 @@
 The Python blocks of a page run in order, in one namespace. Functions `test_...` are called with the fixtures
 that pytest would pass, such as a new `kafka`.
 
-Each `$ kproto ...` in a console block runs, and must print the lines below it. A line `...` stands for any
-lines.
+Each `$ kproto ...` in a console block runs, and must print the lines that follow it, in this order. The
+command may also print other lines, whether or not the block marks their place with `...`.
 
 A comment above a block says what the block needs:
 
-    <!-- needs: clients -->     runs only if these judges are installed: `clients`, `spark`
-    <!-- script -->             a shell script that takes some time
+    <!-- needs: clients -->     runs only in tests/conformance, with the judge `clients` (or `spark`)
+    <!-- script -->             a shell script, which bash runs in an empty directory
     <!-- file: counter.js -->   a complete program in another language, in a file of this name
-    <!-- not run: REASON -->
+    <!-- not run: REASON -->    never runs, for this reason
 """
 
 from __future__ import annotations

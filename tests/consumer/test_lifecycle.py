@@ -1,4 +1,4 @@
-"""Forks, the end of the process, bugs and interrupts leave a client usable, or end it with an error."""
+"""The life of a client: forks, finalizers, bugs, threads, interrupts, wakeups and `close`."""
 
 from __future__ import annotations
 
@@ -225,7 +225,8 @@ def test_ctrl_c_in_a_finalizer_does_not_stop_its_work(
         dropped.begin()
         dropped.send("t", b"x").result(10)
     monkeypatch.setattr(lifecycle, "unregister", interrupted)
-    # If a shell has started this process in the background, SIGINT is ignored until a handler is set.
+    # In a process that a shell has started in the background, SIGINT is ignored. This handler raises
+    # KeyboardInterrupt there, too.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -654,7 +655,8 @@ def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
 
     A loop without pauses would not release the GIL for long enough.
 
-    The test's clock advances only between the polls. On a busy machine a poll may take longer than a pause.
+    The test's clock advances only between the polls. With the real clock, a poll that is slow on a busy
+    machine would count as a pause.
     """
     slept: list[float] = []
     sleep = asyncio.sleep
@@ -758,7 +760,7 @@ def test_wakeup_ends_every_kind_of_poll(broker: str, method: str) -> None:
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
     # One of three tries must keep the time limit. A correct `close` may exceed the limit once on a slow
-    # machine. A `close` with the bug exceeds it each time.
+    # machine. A `close` that ignores its timeout exceeds the limit each time.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 

@@ -1,4 +1,4 @@
-"""Clients log at the right level with group, member and offsets, and continue if a log handler fails."""
+"""Clients log the group, the member and the offsets, and continue if a log handler fails."""
 
 from __future__ import annotations
 

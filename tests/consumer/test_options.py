@@ -215,7 +215,8 @@ def test_a_text_that_no_request_can_carry_is_rejected_by_calls_as_well(
 def test_a_record_for_an_invalid_topic_affects_no_other(text: str, why: str) -> None:
     """A record for an invalid topic fails without affecting other topics.
 
-    A Metadata request names all topics, so one name that cannot be encoded would block all of them.
+    A producer's Metadata request names all of its topics. One name that cannot be encoded would prevent the
+    request, and so block all topics.
     """
     with running(topics={"t": 1}) as server, Producer(server.bootstrap) as producer:
         with pytest.raises(ConfigError, match=f"topic=.*{why}"):

@@ -107,11 +107,12 @@ def records(data: bytes) -> None:
     if head & 64:
         body = _with_valid_crcs(body)
     check_crc, control = head % 4 == 0, bool(head & 4)
-    # If `body` starts with a batch, `from_offset` is the offset of the batch's second record, and `aborted`
-    # contains its producer id.
+    # If `body` starts with a batch, bit 8 sets `from_offset` to the offset of the batch's second record, and
+    # bit 16 adds the batch's producer id to `aborted`.
     from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
     aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
-    # With the limit None the readers use their defaults: up to 1 GiB for data that looks like records.
+    # With the limit None, the readers use their default limit, which rises to 1 GiB for data that looks like
+    # records.
     limit = None if head & 128 else LIMIT
     wanted = _Wanted(check_crc=check_crc, control=control, from_offset=from_offset, aborted=aborted)
 
@@ -238,8 +239,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The values of an input's first byte in `records`. With most of them, the readers skip CRC checks, or the
-# target corrects the CRCs.
+# The values of an input's first byte in `records`. With each except 0, the readers skip CRC checks, or the
+# target corrects the CRCs, so that mutated records are decoded.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
@@ -268,7 +269,11 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Check that any bytes from the peer lead to a challenge or a rejection, but never to a login."""
+    """Check that any bytes from the peer are answered or rejected, without any other exception.
+
+    A login must fail where the mechanism makes the peer prove a secret: at PLAIN's server, and at SCRAM's
+    server and client.
+    """
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]
     for message in data[1:].split(_BETWEEN):
@@ -286,8 +291,8 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            # The answer None means that the login has succeeded. The peer cannot succeed with SCRAM: without
-            # the password it cannot compute the broker's signature.
+            # The answer None means that the client has accepted the login. A SCRAM client must not accept it:
+            # without the password, the peer cannot compute the broker's signature.
             if answer is None:
                 assert not half.mechanism.startswith("SCRAM")
                 return

@@ -1,5 +1,5 @@
-"""Random Avro schemas and values, written by fastavro. The source must reject the bytes that fastavro
-rejects.
+"""Random Avro schemas and values. The source must read what fastavro writes, and reject the bytes that
+fastavro rejects.
 """
 
 from __future__ import annotations

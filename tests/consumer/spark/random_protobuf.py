@@ -221,8 +221,8 @@ def check(random: Random) -> None:
     except DecodeError:
         assert at in bad
     else:
-        # Python's library (upb) drops a map entry with an unknown field. Java's library and this source keep
-        # it.
+        # Python's library (upb) moves a map entry that contains an unknown field to the message's unknown
+        # fields. Java's library and this source keep the entry, so values with such entries are not compared.
         left_out = {field.field_number for field in UnknownFieldSet(message_)} & {
             field.number for field in top().fields if is_map(field)
         }

@@ -33,7 +33,7 @@ def offset_reader_of(filled: Filled, **more: Any) -> Iterator[OffsetReader]:
 
 @pytest.fixture
 def t(filled: Filled) -> Filled:
-    """A broker whose topic "t" has the offsets 2 to 4 in partition 0, and no record in partition 1."""
+    """Return a broker whose topic "t" contains offsets 2 to 4 in partition 0, and none in partition 1."""
     filled.topic("t", 5, 0)
     filled.delete_before(T0, 2)
     return filled
@@ -155,7 +155,8 @@ def test_a_starting_timestamp_after_all_records_is_an_error_by_default(t: Filled
         with pytest.raises(ConfigError, match="t-1 has no record at or after it") as raised:
             reader.resolve(bound, "starting", {T0: 5, T1: 0})
         assert raised.value.option == "startingTimestamp"
-        # An ending timestamp after all records means the end of the log, which may grow until it is read.
+        # t-1 has no record at or after the ending timestamp, so its end is the end of the log. Until the log
+        # is read, this end may grow.
         resolved = reader.resolve(bound, "ending", {T0: 5, T1: 0})
         assert resolved == ({T0: 4, T1: 0}, {T1}, set())
 

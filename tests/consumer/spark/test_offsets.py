@@ -91,8 +91,9 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """`Offsets` distinguishes a new query from one that began without any partition. Spark's own source
-    writes ``{}`` for the latter.
+    """`Offsets` distinguishes a new query from one that began without any partition.
+
+    Spark's own source writes ``{}`` for the latter, and `Offsets` reads ``{}`` as a query that has begun.
     """
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
@@ -459,7 +460,8 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     """No records count as lost if a bound was the start or the end of its log, and the log has changed since.
 
-    An offset outside of the log is a loss only if the user has given this offset.
+    An offset outside of the log is a loss only if the user has given this offset. An offset that the brokers
+    returned moves to the log's edge without a loss.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

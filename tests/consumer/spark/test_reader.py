@@ -102,8 +102,10 @@ def test_an_unknown_column_or_another_type_is_rejected(
     ],
 )
 def test_an_unusable_schema_is_rejected(filled: Filled, schema: StructType, why: str) -> None:
-    """An unusable schema is rejected. Without columns, for example, Arrow cannot represent rows, and they
-    would silently disappear.
+    """An unusable schema is rejected.
+
+    A schema without columns, for example, would lose all rows silently, because Arrow cannot represent rows
+    without columns.
     """
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))
@@ -209,7 +211,8 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
+    """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream that is
+    joined with the batch.
 
     As with Spark's own source, an action that reuses a plan reads each log from its current start to its
     current end.

@@ -1,4 +1,4 @@
-"""Values of a schema registry: each is decoded with the schema and the message that its bytes name."""
+"""Values of a schema registry are decoded with the schema, and the Protobuf message, that they name."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.consumer.spark.stage import Filled
 
 @pytest.fixture
 def action() -> Iterator[Callable[..., None]]:
-    """Make this process run a task as Spark's worker does. Yield a function that sets the task's action."""
+    """Give this process the TaskContext of a Spark worker. Yield a function that sets the task's action."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     context: Any = TaskContext._getOrCreate()
 

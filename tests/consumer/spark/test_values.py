@@ -1,4 +1,6 @@
-"""Keys and values are decoded into rows by their formats, and malformed ones become null or an error."""
+"""Keys and values are decoded into rows by their formats. Malformed ones become null or raise an error, as
+the option `onError` says.
+"""
 
 from __future__ import annotations
 
@@ -298,8 +300,8 @@ def test_random_avro_is_read_as_fastavro_wrote_it() -> None:
 
 
 def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
-    # A decimal may begin with more sign bytes than needed. Spark's from_avro accepts and rejects the same
-    # values as this source.
+    # Redundant sign bytes at the start of a decimal are accepted. A decimal without bytes, or with more than
+    # 38 digits, is rejected. Spark's from_avro does the same.
     numbers = [
         (-12345).to_bytes(17, signed=True),
         (12345).to_bytes(40),
@@ -386,7 +388,8 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
     """A query keeps the schema that the registry returned when the query was loaded.
 
-    A newer version of the schema may lack a field, and must not make the running query fail.
+    A newer version of the schema may lack a field that the query reads. Such a version must not make the
+    running query fail.
     """
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
@@ -461,7 +464,9 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """If a map entry lacks its message, the message is empty and not null, as in protobuf's own library."""
+    """If a map's values are messages, an entry without a value has an empty message instead of null, as in
+    protobuf's own library.
+    """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

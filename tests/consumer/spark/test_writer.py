@@ -289,8 +289,8 @@ def test_a_repeated_task_with_other_rows_causes_a_warning(
 ) -> None:
     """A task that is repeated with different rows causes a warning.
 
-    The rows differ if the query was killed during a batch and is restarted with another value of
-    minPartitions.
+    The rows differ, for example, if the query was killed during a batch and is restarted with another value
+    of minPartitions.
     """
     filled.topic("t", 0)
     context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}

@@ -78,7 +78,10 @@ def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[st
 
 
 def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return the partitions that a member reports to this assignor as owned, and their generation or -1."""
+    """Return the partitions that a member reports to this assignor as owned, and their generation.
+
+    The generation is -1 if the member does not report one.
+    """
     read_ownership = ASSIGNORS[name].read_ownership
     assert read_ownership is not None
     owned, since = read_ownership(member)

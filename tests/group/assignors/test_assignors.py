@@ -253,8 +253,9 @@ def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str
 
 @STICKY
 def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
-    """An owned partition of an unsubscribed topic is ignored. Java assigns it to the member, or raises a
-    NullPointerException.
+    """An owned partition is ignored if its owner does not subscribe to the topic.
+
+    In Java, such a partition can be assigned to this member, or cause a NullPointerException.
     """
     plan = assign(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
@@ -262,7 +263,11 @@ def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> No
 
 @KAFKA
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
-    """A member without topics gets no partitions. In Java it gets some if it comes first in hash order."""
+    """A member without topics gets no partitions.
+
+    Java's sticky assignors give it partitions if it comes first in hash order and the topics of the others
+    are equal.
+    """
     assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
         "b": "t-0",
@@ -348,8 +353,8 @@ def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, 
 
     An assignor executes at most four lines for each pair of a member and a topic.
 
-    The limit on executed lines keeps the assignment of ten thousand partitions below half a second of CPU.
-    The number of lines is the same on every machine.
+    The test limits lines instead of CPU time, because the number of lines is the same on every machine. At
+    this limit, the assignment of ten thousand partitions takes less than half a second of CPU time.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

@@ -1,4 +1,6 @@
-"""A batch raises or logs data loss if its offsets or records are no longer in the logs."""
+"""A batch whose offsets or records are no longer in the logs raises DataLoss. With failOnDataLoss=false, it
+logs a warning instead.
+"""
 
 from __future__ import annotations
 

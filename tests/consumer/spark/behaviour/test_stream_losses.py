@@ -36,7 +36,7 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 def run_after_deletion(filled: Filled) -> Run:
     """Return a query of the topics t and u with failOnDataLoss=false, after t was deleted.
 
-    The query has read one batch. Then the topic t was deleted, and a record was written to u.
+    The query has read one batch. After that, topic t was deleted, and a record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -135,8 +135,8 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     If the topic counted as deleted, the query would read it from its start once the authorization is
     restored.
 
-    A Metadata response for all topics omits deleted topics, and also the topics that the client may not
-    describe.
+    A Metadata response for all topics omits both deleted topics and topics that the client may not describe.
+    A request that names a topic of the second kind fails with TOPIC_AUTHORIZATION_FAILED.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)

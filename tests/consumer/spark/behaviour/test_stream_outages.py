@@ -1,4 +1,6 @@
-"""A stream survives a short outage of its cluster. Without any response it fails after its timeout."""
+"""A stream survives an outage of a few seconds. If no broker responds, the query fails after its request
+timeout.
+"""
 
 from __future__ import annotations
 
