@@ -12,7 +12,7 @@ Rules:
   no request is in flight and no batch is ready.
 
 * A queue changes its connection only if none of its batches is in flight. With acks=0, the client does not
-  know which batches are in flight, so it uses one connection.
+  learn which batches the broker has received, so it uses one connection.
 
 * A broker remembers a producer's last five batches of a partition. While a batch may have to be resent, the
   client sends at most four batches after it. With more, the broker could forget the batch and reject its

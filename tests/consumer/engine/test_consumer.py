@@ -603,7 +603,8 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
     """With kproto's policy, the partitions that an expired static member was revoking get an owner.
 
     The coordinator lets the expired member rejoin without a rebalance, so it does not assign the revoked
-    partitions to another member. With Java's policy they have no owner.
+    partitions to another member. With kproto's policy the member then joins once more, which starts a
+    rebalance. With Java's policy the partitions remain without an owner.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -1159,8 +1160,9 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
     """When a static leader returns, it assigns the partitions that were added in the meantime.
 
-    Regression (chaos seed 198): the group kept the leader's earlier assignment. The leader assumed that this
-    assignment was computed from its newer metadata, so it did not notice the added partition.
+    Regression (chaos seed 198): the group kept the assignment that the leader had computed before its
+    absence. After its return, the leader assumed that this assignment was based on its current metadata, so
+    it did not notice the added partition.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

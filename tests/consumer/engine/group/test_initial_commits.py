@@ -314,8 +314,8 @@ def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str],
 def test_a_delayed_initial_commit_does_not_overwrite_the_offsets_of_a_transaction(
     ends_by: str, open_ms: int
 ) -> None:
-    """Kafka applies the offset that was written last. The initial commit therefore waits for the end of the
-    transaction.
+    """The offset that was written last for a partition applies. Before a delayed initial commit, the consumer
+    therefore looks up the committed offset again. The lookup waits for the end of the transaction.
     """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
@@ -377,8 +377,8 @@ def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_trans
 
 @pytest.mark.rule("M206")
 def test_after_a_seek_records_wait_for_the_initial_commit_in_flight() -> None:
-    """The application may commit the offsets of these records in a transaction. These offsets must reach the
-    coordinator after the initial commit.
+    """The application may commit the offsets of these records in a transaction. An initial commit that
+    arrives later would overwrite these offsets.
     """
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))

@@ -282,7 +282,7 @@ def test_a_slow_token_provider_is_not_reported_as_a_silent_broker() -> None:
     stage = LoginStage(sasl_mechanism="OAUTHBEARER")
     call = stage.ask()
     stage.tick(3_000)
-    assert not call.done  # A token provider has 10 s instead of a broker's 3 s, because it may be slower.
+    assert not call.done  # The timeout is 10 s for a token provider, which may be slow, and 3 s for a broker.
     stage.tick(10_000)
     assert "the token provider has returned nothing within 10000 ms" in str(call.error)
 

@@ -199,7 +199,7 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
 
 
 class ReportsByIntervalOnly(ThrottleReports):
-    """A mutant: only the interval since the last report decides whether to report, not the duration of the
+    """A mutant whose reports depend only on the interval since the last report, not on the duration of the
     throttling.
     """
 

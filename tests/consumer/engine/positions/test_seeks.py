@@ -1,4 +1,6 @@
-"""Seeks before the assignment wait for it. After it, seeks in partitions of other members are rejected."""
+"""A seek before the assignment waits for it. After the assignment, seeks in partitions of other members are
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,8 @@ def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
 def test_a_seek_expires_after_the_second_generation() -> None:
     """A seek in a partition that is not assigned expires after two generations.
 
-    A cooperative rebalance may take two generations to move a partition, so a seek must survive the first.
+    A cooperative rebalance may take two generations to move a partition, so a seek must survive the first
+    generation.
     """
     world = World({"t": 3})
     world.write("t", 2, *(str(number) for number in range(10)))
@@ -156,7 +159,10 @@ def test_a_seek_that_the_next_assignment_does_not_contain_expires_with_it() -> N
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
-    """A seek to the maximum timestamp or to a tiered record in an empty log sets the position to 0."""
+    """An empty log has neither a maximum timestamp nor a latest tiered offset.
+
+    The two seeks lead to the log end offset and to the log start offset instead, which are both 0.
+    """
     world = World({"t": 1})
     a = world.consumer()
     a.assign({T0: 5})

@@ -49,8 +49,8 @@ def test_a_re_created_topic_is_read_by_the_policy_for_new_partitions(policy: str
 def test_a_member_that_has_read_nothing_looks_for_a_commit_of_the_re_created_topic(
     policy: str, lookups: int
 ) -> None:
-    """The member looks the committed offset up again, except with the policy "none". Another owner may have
-    committed in the new topic.
+    """Another owner may have committed an offset in the re-created topic. The member therefore looks up the
+    committed offset again. With the policy "none", it starts at the topic's first offset without a lookup.
     """
     world = committed_world()
     b = new_member(world, on_new_partition=policy)

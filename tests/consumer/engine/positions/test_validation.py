@@ -309,8 +309,8 @@ def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None
 def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
     end: int, leader_epoch: int, kind: str, start: int
 ) -> None:
-    """A leader that does not know the epoch returns -1 as leader epoch or end offset. 0 is a valid end
-    offset.
+    """A leader that does not know the epoch returns -1 as leader epoch or end offset. An end offset of 0 is
+    valid, and reports a truncation to the start of the log.
     """
     world = committed_world()
 
@@ -358,8 +358,8 @@ def test_failures_between_successful_validations_are_not_reported() -> None:
 
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
-    """The consumer learns of a newer leader epoch before the old leader's response with the truncation
-    arrives.
+    """The consumer learns of a newer leader epoch before it receives the old leader's response, which reports
+    a truncation.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)

@@ -30,7 +30,7 @@ from kproto.records.list_encoder import unnumbered
 pytestmark = pytest.mark.usefixtures("fast_collections")
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-# The int objects are distinct even for equal timestamps, as if the clock was read for each record.
+# The integers are distinct objects even for equal timestamps, as if the clock were read for each record.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
 
 ROWS = st.tuples(
@@ -150,8 +150,8 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     clock.now += SENDER_WAKEUP_MS
     with pytest.raises(IllegalState, match="no such topic"):
         records.append("t", None, b"v", None, 0, ())
-    # The waiting send has raised the error, so the next send waits for metadata again. It does not raise an
-    # error older than SENDER_WAKEUP_MS.
+    # The waiting send has raised the error, so the topic has no waiting send, and a further error is dropped.
+    # A send also drops an error that is older than SENDER_WAKEUP_MS.
     records.fail_waiting_sends("t", error)
     assert records.append("t", None, b"v", None, 0, ()) is None
     records.fail_waiting_sends("t", error)
@@ -181,8 +181,8 @@ def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
-    """A new batch reserves memory for further records if the buffer has enough. Otherwise the batch gets only
-    the memory for its first record.
+    """A new batch reserves INITIAL_BATCH_BYTES if the buffer has as many free bytes. Otherwise the batch
+    reserves only the bytes that its first record needs.
     """
     size = 100 + RECORD_OVERHEAD
     records = accumulator(buffer_memory=INITIAL_BATCH_BYTES + size + BATCH_OVERHEAD)
@@ -234,7 +234,9 @@ def test_a_partition_check_stalled_after_a_second_beyond_linger_with_half_of_the
 
 
 def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
-    """A notification makes an AsyncProducer run its engine, so a record for an open batch causes none."""
+    """A notification makes an AsyncProducer run its engine. A record in an open batch gives the engine no
+    work, so it causes no notification.
+    """
     records = accumulator()
     assert not records.sender_notified
     first = put(records, (MOMENTS[0], None, b"v", ()))
@@ -374,7 +376,8 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 class InterruptedTimestamps(list[tuple[int, int]]):
     """A batch's list of timestamp runs.
 
-    The list calls `send` just before it appends the first run, as an interrupting signal handler would.
+    Before its first append, the list calls `send`, like a signal handler that interrupts a send and sends a
+    record itself.
     """
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:

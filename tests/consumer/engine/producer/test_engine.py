@@ -120,8 +120,8 @@ def test_flush_sends_all_batches() -> None:
 def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     """A leader accepts any sequence number of an unknown producer id.
 
-    If the first of two batches in flight failed, the second would be stored, and every retry of the first
-    rejected.
+    If two batches were in flight, the leader could reject the first and store the second. It would then also
+    reject every retry of the first.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
@@ -324,7 +324,8 @@ def test_with_acks_0_a_delivery_ends_when_the_batch_is_written() -> None:
 def log_after_a_failed_batch_before_a_stored_one() -> list[str]:
     """Store two batches, but answer them with errors, and return the values in the log.
 
-    The first batch fails with a timeout. The second is retried until the broker reports a duplicate.
+    The first batch fails with a timeout. After this failure, a retry of the second batch succeeds, because
+    the broker recognizes it as a duplicate.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=400, delivery_timeout_ms=600)
@@ -514,8 +515,8 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_batch_waits_for_a_record_that_is_counted_but_not_added_yet(keyed: bool) -> None:
-    """A send counts its record before it adds the record. Under a debugger or profiler the sender may run in
-    between.
+    """A send counts its record before it adds the record. Under a debugger or profiler the sender may run
+    between these two steps.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
@@ -560,7 +561,9 @@ def test_a_request_has_at_most_max_request_size_bytes() -> None:
 
 
 def test_the_first_batch_of_a_re_created_topic_is_sent_alone() -> None:
-    """The leader of the new topic does not know the producer id, so it would accept any sequence number."""
+    """The leader of the new topic does not know the producer id, so it would accept any sequence number. It
+    could therefore store the second of two batches in flight after the first has failed.
+    """
     world = World({"t": 1}, latency=(20, 20))
     a = world.producer(linger_ms=0, batch_size=1, metadata_max_age_ms=500)
     first = a.must_send("t", "0")
@@ -917,8 +920,8 @@ def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(c
 def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
     """The producer sends no new batch before the retry of an earlier one.
 
-    The broker remembers the last five batches of a producer. After five newer batches it would store the
-    retried batch a second time.
+    The broker remembers the last five batches of a producer. After five newer batches it would reject the
+    retry, and the producer would renumber the retried batch and store it twice.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)

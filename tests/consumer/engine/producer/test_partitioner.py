@@ -88,7 +88,7 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     partitions = partitions_of(records, 4000, 93)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
     assert min(Counter(partitions).values()) > 500
-    # The size of a record is estimated as 124 bytes, so a run of 16 KiB has 132 records.
+    # The size of a record is estimated as 124 bytes, so a run of 16 KiB has about 133 records.
     assert 120 < min(runs[:-1]) < 140
     # Each partition has one batch that is not full yet.
     assert len(records.open_batches) == 4
@@ -106,8 +106,8 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
         records.seal_all()
         records.end_batch(delivery._batch)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
-    # A batch of one record is estimated as 1000 bytes, so the partitioner draws a partition after every 17
-    # records. As in Java, it may draw the same partition again.
+    # A batch of one record is estimated as 1000 bytes, so 17 records exceed 16 KiB, and the partitioner draws
+    # the next partition. As in Java, it may draw the same partition again.
     assert {run % 17 for run in runs[:-1]} == {0}
     assert set(partitions) == {0, 1, 2, 3}
 
@@ -115,8 +115,8 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     """The more batches of a partition wait, the less often the partition is drawn (KIP-794).
 
-    If n is the largest number of waiting batches, a partition with n batches is drawn once while an idle one
-    is drawn n + 1 times.
+    If n is the largest number of waiting batches in a partition, an idle partition is drawn n + 1 times as
+    often as a partition with n batches.
     """
     records = new_accumulator()
     records.set_route("t", 3, [0, 1, 2])
@@ -127,9 +127,10 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
 
 
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
-    """The partitioner counts all waiting batches only when it switches, and at most once every 10 ms.
+    """The partitioner counts the waiting batches only when it draws, and at most once every 10 ms.
 
-    Counting them every 16 KiB would slow down sends to large topics.
+    The partitioner draws after every 16 KiB. Counting each time would slow down sends to topics with many
+    partitions.
     """
     now = 1_000
     records = RecordAccumulator(producer_options({}), Random(1), lambda: now)

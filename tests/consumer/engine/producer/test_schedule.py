@@ -184,8 +184,8 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 def test_with_acks_0_there_is_one_connection() -> None:
     """With acks=0 the producer uses only one connection to a broker.
 
-    The broker sends no responses, so the client does not know which batches are in flight. A batch on a
-    second connection could overtake them.
+    The broker sends no responses, so the client does not learn which batches the broker has received. A batch
+    on a second connection could overtake earlier ones.
     """
     world = World({"t": PARTITIONS}, latency=(1, 9))
     producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)
@@ -303,7 +303,7 @@ def test_a_queue_is_visited_at_its_earliest_time_and_not_again_for_later_ones() 
 
 
 def accepted_producer(world: World) -> Producer:
-    """Return a producer that has written a batch to partition 0, so that its leader knows the epoch."""
+    """Return a producer whose first batch has made its epoch known to the leader of partition 0."""
     producer = world.producer(linger_ms=0, batch_size=1, connections_per_broker=1)
     producer.must_send("t", "first", partition=0)
     flush(world, producer)

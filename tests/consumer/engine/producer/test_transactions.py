@@ -414,8 +414,8 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
     """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
 
-    The abort keeps the epoch, because only later coordinators can bump it at the producer's request
-    (KIP-360).
+    The abort keeps the epoch, because only coordinators of Kafka 2.5 and later can bump it at the producer's
+    request (KIP-360).
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -434,8 +434,8 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort(kind: type) -> None:
-    """The coordinator may have added the partition. Late batches could then join the next transaction. Before
-    Kafka 2.5 no new epoch can fence them.
+    """The coordinator may have added the partition, so a late batch of the aborted transaction could join the
+    next one. Before Kafka 2.5 the producer cannot bump its epoch to fence the batch.
     """
     play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

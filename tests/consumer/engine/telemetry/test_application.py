@@ -1,4 +1,4 @@
-"""The name of an application's metric is checked when it is created, and each value when it is set."""
+"""The name of an application's metric is checked when the metric is created, each value when it is set."""
 
 from __future__ import annotations
 
