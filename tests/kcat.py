@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-# Some builds lack -r and -M. The help text does not contain -U, which is for kcat's own tests.
+# The flags include -r and -M, which some builds lack, and -U, which the help text omits because it is for
+# kcat's own tests.
 FLAGS: Final = "PCGLQMUtpbzoeEDKkHOdqvFXcTufZlVhsrJm"

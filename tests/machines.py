@@ -110,7 +110,7 @@ def check_table(table: Table[Any, Any], kinds: type[Enum]) -> None:
     """Check the properties that every table must have.
 
     A table has a cell for each kind of event and each state. Every handler has a docstring. The edges of the
-    table are exactly those of its cells. Every edge of the drawing has a cause.
+    table are exactly those of its cells. Every edge that `draw` returns has a cause.
     """
     assert table.keys() == {(kind, state) for kind in kinds for state in table.states}
     undocumented = [key for key, cell in table.items() if not cell.act.__doc__]

@@ -33,8 +33,8 @@ def event(
     return GroupEvent(at, kind, member, generation, partitions, reason)
 
 
-# The events last for 2 s. At a width of 1080 pixels, a second therefore takes (1080 - 130 - 24) / 2 = 463
-# pixels.
+# The events last for 2 s. At a width of 1080 pixels, the labels take 130 pixels and the right margin 24. A
+# second therefore takes (1080 - 130 - 24) / 2 = 463 pixels.
 EVENTS = [
     event(1_000, "started", "a"),
     event(1_000, "assigned", "a", T0, T1, generation=1),

@@ -1,7 +1,7 @@
 """Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
-Each member has a normal connection and another one for urgent requests. The coordinator answers a request on
-the normal connection before it reads the next.
+Each member has a normal connection and another one for urgent requests. On each connection, the coordinator
+answers a request before it reads the next.
 
 Nothing happens automatically. A test delivers messages, releases partitions and advances the time, or calls
 `settle`, which does all three.

@@ -32,7 +32,8 @@ def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
 @rule("R116")
 @pytest.mark.parametrize(("requested", "operations"), [(True, 3400), (False, -(2**31))])
 def test_authorized_operations_are_returned_on_request(requested: bool, operations: int) -> None:
-    """The authorized operations are returned on request, up to v5 also for a group that does not exist.
+    """The authorized operations are returned on request. Up to v5 they are also returned for an unknown
+    group; from v6 on, the response is GROUP_ID_NOT_FOUND.
 
     3400 is Kafka 4.3.1's value without an authorizer.
     """

@@ -1,4 +1,4 @@
-"""If a group moves to another broker, its old coordinator answers requests for the group with an error."""
+"""After a group has moved to another broker, its old coordinator answers requests with NOT_COORDINATOR."""
 
 from __future__ import annotations
 

@@ -524,7 +524,7 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
     """Partitions that a static member revoked before its removal are assigned again.
 
     The coordinator accepts the member without a rebalance, so the group's assignment may still contain the
-    revoked partitions.
+    revoked partitions. The member therefore rejoins.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
@@ -899,10 +899,10 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """A rejoining member keeps its partitions after a heartbeat response with ILLEGAL_GENERATION.
+    """A rejoining member loses its partitions a session timeout after the last successful response.
 
-    The error only means that a new generation has started. The JoinGroup response of this generation may be
-    on its way.
+    An ILLEGAL_GENERATION response only means that a new generation has started. The JoinGroup response of
+    this generation may be on its way, so the member loses no partition earlier.
     """
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)

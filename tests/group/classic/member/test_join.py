@@ -335,7 +335,9 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 
 
 def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
-    """The member backs off from the sixth rejoin on, until a join succeeds. Java's member does not."""
+    """The member backs off from the sixth rejoin on, until a join succeeds. Java's member does not back off
+    after any of these errors.
+    """
     solo = Solo().joining()
     at: list[int] = []
     request = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]

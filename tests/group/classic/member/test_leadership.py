@@ -264,7 +264,8 @@ def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
 ) -> None:
     """A restarted static leader checks whether the group's assignment is complete.
 
-    Java assumes that the assignment was made with the current metadata, so new partitions get no owner.
+    Java assumes that the assignment was made with the current metadata. Partitions that were created while
+    the leader was down therefore get no owner until the next rebalance.
     """
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)

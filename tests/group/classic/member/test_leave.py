@@ -615,10 +615,10 @@ def leave_group(solo: Solo) -> Send:
 
 @pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
-    """An urgent request uses a separate connection.
+    """A LeaveGroup behind a JoinGroup or SyncGroup in flight is urgent: it uses a separate connection.
 
-    Brokers answer a connection's requests in order. On the same connection, the LeaveGroup would wait for a
-    pending JoinGroup or SyncGroup.
+    Brokers answer a connection's requests in order. On the same connection, the LeaveGroup would wait for the
+    response to the JoinGroup or SyncGroup.
     """
     solo = rejoining(Solo(COOPERATIVE).stable())
     request: Any = solo.pop_request(JoinGroupRequest)

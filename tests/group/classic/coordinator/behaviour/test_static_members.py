@@ -297,8 +297,8 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
 def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
     """A static member that replaces its former incarnation does not expire while its JoinGroup waits.
 
-    In Kafka a member that replaces another one counts as new, and new members may expire while their
-    JoinGroup waits.
+    In Kafka a member that replaces another one counts as new, and may therefore expire while its JoinGroup
+    waits.
     """
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
