@@ -3,8 +3,8 @@
     python -m tests.messages.update 4.5.0     # Maven fetches the jars of this version
     python -m tests.messages.update FOLDER    # a folder with the jars
 
-The command changes only what differs. It adds messages, structs, fields and versions, and removes what Kafka
-removed. Comments and unchanged declarations stay.
+The command changes only declarations that differ from Kafka's definitions. It adds messages, structs, fields
+and versions, and removes what Kafka removed. Comments and unchanged declarations stay.
 
 New messages are added to `index`. A new request and its response share a new module; each other new message
 gets its own. A new record of one of Kafka's topics is declared in the topic's module.

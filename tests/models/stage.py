@@ -506,6 +506,7 @@ def _describe_join(line: Line) -> str:
         try:
             sub = Subscription.decode(protocol.metadata)
         # Old releases of sarama declare version 1 of the subscription, but send only the fields of version 0.
+        # So only these fields are described.
         except DecodeError:
             sub, version = read_subscription(protocol.metadata), 0
         text += f" topics={_comma_separated(sub.topics)}"

@@ -61,8 +61,8 @@ class Package:
     def examples(self, most: int | None = None) -> settings:
         """Return Hypothesis settings for `most` examples, or for a fifth of `most` in the quick tests.
 
-        If the profile asks for more examples, its number counts. A mutant gets up to 2000 examples, and its
-        first counterexample is not shrunk.
+        The profile's number of examples applies instead if it is larger. A mutant gets up to 2000 examples,
+        and its first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)
         number = max(least, settings().max_examples)
@@ -232,8 +232,8 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # The longer record ends with a header that looks like a record. The header ends where the next record
-        # ends.
+        # The longer record ends with a header that looks like a record. If a reader takes the header for a
+        # record, this record ends where the next real record ends.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
@@ -268,8 +268,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            # Both readers must fail, but the positions in their errors may differ: in an error of `headers`,
-            # positions are relative to the start of the batch.
+            # Both readers must fail, but the positions in their errors may differ: for headers, the columns
+            # report positions relative to the start of the row's headers.
             assert isinstance(wanted, tuple)
         else:
             assert columns == wanted

@@ -332,7 +332,7 @@ def closes_in_a_backoff(client: str) -> list[StageMember]:
 
 
 def a_close_of_a_removed_member(client: str) -> list[StageMember]:
-    """Close without a poll after a heartbeat response says that the coordinator does not know the member."""
+    """Let the member close without another poll after a heartbeat has failed with UNKNOWN_MEMBER_ID."""
     stage, a = start_joined(client, auto_commit=True, auto_commit_ms=60_000)
     a.run_command("poll off")
     a.inject("Heartbeat", 25)

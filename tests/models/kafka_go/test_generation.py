@@ -1,4 +1,6 @@
-"""Each heartbeat loop and watcher of kafka-go has one request in flight, and may end the generation."""
+"""The heartbeat loop and each watcher of a generation in kafka-go have at most one request in flight. Each
+may end the generation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In sarama's model, polls of the application end at their timeout, and a commit may name offsets."""
+"""Application calls in sarama's model: polls with a timeout, commits with offsets, and callbacks in order."""
 
 from __future__ import annotations
 

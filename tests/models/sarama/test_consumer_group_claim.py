@@ -1,4 +1,6 @@
-"""A claim retries its start. When its session ends, its handler finishes the current message and returns."""
+"""A claim retries its start if a new leader may fix the error. When the session ends, the claim's handler
+finishes the current message and returns.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
     a.inject("ListOffsets", code)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
-    # The first GetOffset refreshes the topic's metadata and repeats its ListOffsets request once, so there is
-    # one more request.
+    # The first GetOffset sends its ListOffsets request again after a refresh of the topic's metadata. Without
+    # the error, the start takes four requests.
     assert len(requests_of(a, "ListOffsets")) == 5
     assert not a.has_printed("error")
 

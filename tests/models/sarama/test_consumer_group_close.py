@@ -1,4 +1,4 @@
-"""At the end of a session the callback runs before the last commit, and Close completes at any stage."""
+"""At the end of a session the callback runs before the last commit. Close completes whenever it is called."""
 
 from __future__ import annotations
 

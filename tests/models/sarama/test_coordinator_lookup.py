@@ -36,7 +36,8 @@ def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
     a.inject("Find", *[30] * 40)
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("error KError(30)"))
-    # Six lookups (one immediately, one for each retry from 4 to 0) of 1 + Metadata.Retry.Max requests each.
+    # There are six lookups: one immediately, and five with 4, 3, 2, 1 and 0 retries left. Each lookup sends
+    # 1 + Metadata.Retry.Max requests.
     assert len(requests_of(a, "Find")) == 24
 
 

@@ -1,4 +1,6 @@
-"""The last commit of a session is attempted up to four times, and looks up a lost coordinator."""
+"""The last commit of a session is attempted up to four times. If the coordinator is lost, it is looked up
+first.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
 
 
 def last_flush(stage: ClientStage, *targets: int) -> OffsetManager:
-    """Mark offset 5 of t-0 and t-1, close the partitions `targets` (or all), and fail each commit."""
+    """Mark offset 5 of t-0 and t-1, and fail each commit while partitions are closed.
+
+    `targets` are the numbers of the partitions to close. Without a number, all partitions are closed.
+    """
     reported: list[TopicPartition] = []
     offsets = OffsetManager(stage.client, "m", 1, lambda error, partition: reported.append(partition), ignore)
     offsets.broker = stage.client.metadata.brokers[1].open()

@@ -61,7 +61,7 @@ def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """Reading a bomb executes few lines of Python.
 
     The memory limits bound the work of one line, so a limit on lines also limits the CPU time. The entrance
-    `cli` spends two thirds of its lines in the command itself.
+    `cli` executes two thirds of its lines in the command instead of the reader.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 

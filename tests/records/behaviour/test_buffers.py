@@ -1,4 +1,5 @@
-"""Keys, values and headers: arrays are rejected, and buffers of any shape are written as their bytes.
+"""Arrays are rejected as keys, values and headers. Views of any element size and stride are written as their
+bytes.
 
 `len()` of an array counts its elements and not its bytes, so an array would be encoded with a wrong length.
 The batch would have a valid checksum, but no consumer could read it.
