@@ -89,7 +89,7 @@ def import_statements(path: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(parse_imports(path.read_text(), path.relative_to(ROOT).parent.parts))
 
 
-# Patterns instead of a parser, because parsing all modules takes seconds. Docstrings are removed, because
+# Patterns find the imports, because parsing all modules takes seconds. Docstrings are removed first, because
 # their examples contain imports.
 DOCSTRING = re.compile(r'"""(?:[^"\\]|\\.|""?(?!"))*"""', re.S)
 IMPORT = re.compile(r"(?m)^[ \t]*((?:from [\w.]+ )?import (?:\([^)]*\)|[^\n]*))")

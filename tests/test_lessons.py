@@ -19,8 +19,9 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# The quick tests run each page's first command, skipping commands with S1-25, which takes several seconds.
-# They also run all commands that run no scenario. The quick tests of tests/scenarios run most scenarios.
+# For each page, the quick tests run the first command without S1-25, because S1-25 takes several seconds.
+# They also run all commands that run no scenario. The other commands are thorough tests, because
+# the quick tests of tests/scenarios run most of their scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

@@ -21,7 +21,7 @@ from kproto.records.arrow_arrays import (  # noqa: E402
     validity,
 )
 
-# A program with an import finder that reports an import of pandas, even if pandas is not installed.
+# A program with an import finder that prints a line when pandas is imported, even if pandas is not installed.
 NOTES_PANDAS = """
 import sys
 class Notes:

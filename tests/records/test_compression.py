@@ -171,7 +171,8 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the size of each input of gzip's decompressors is appended.
 
-    The input sizes matter because a decompressor copies the part of its input that it has not consumed.
+    A decompressor copies the part of its input that it has not consumed. A large input that is passed in
+    every step would therefore be copied many times.
     """
     sizes: list[int] = []
 

@@ -138,7 +138,8 @@ def test_a_longer_refresh_loses_more() -> None:
 
 
 # How many of 2,600 records the original clients lost on a real Kafka, with a metadata refresh every 5 s. A
-# tuple contains the results of five runs, or their median and maximum.
+# tuple of five numbers contains the results of five runs. A tuple of two numbers contains the median and the
+# maximum of five runs.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),

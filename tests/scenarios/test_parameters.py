@@ -1,4 +1,4 @@
-"""Each parameter of a scenario has an effect. An error says why any other parameter has no effect."""
+"""Each parameter that a scenario accepts has an effect. A scenario that accepts no parameter says why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
 # Maps each parameter to a value that most scenarios do not use. `changed` selects another value for the
-# scenarios that do.
+# scenarios that already use this value.
 CHANGED: dict[str, Any] = {
     "client": "java",
     "members": 5,
@@ -121,8 +121,8 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    Some scenarios already use the value in `CHANGED`, so they get a different one: sarama's model in S4,
-    whose scenarios use Java's, and the policy latest in S1-2, which uses earliest.
+    Some scenarios already use the value in `CHANGED`, so they get a different one. The scenarios of S4 use
+    Java's model, and get sarama's. S1-2 uses the policy earliest, and gets latest.
 
     With `join_after_ms`, S0-1 and S0-2 get more polls. With the default number, they would end before the
     join begins, and the join's time would not be visible.

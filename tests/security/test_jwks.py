@@ -22,8 +22,8 @@ from kproto.testing.issuer import Issuer
 jwt: Any = pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# One token for all examples. Each new token would have a different random signature, and Hypothesis draws
-# positions in the signature.
+# All examples share one token, because Hypothesis draws positions in its signature. Each new token would have
+# a different signature, because ES256 signatures are random.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 

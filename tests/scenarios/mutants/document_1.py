@@ -1,7 +1,7 @@
 """Mutants for the scenarios of document 001.
 
-They change how five clients detect new partitions, at which offset new partitions start, and other behaviour
-of these clients.
+The mutants change how five clients detect new partitions, at which offset new partitions start, and other
+behaviour of these clients.
 """
 
 from __future__ import annotations
