@@ -38,7 +38,7 @@ class MemberProcess:
 def plugin_options() -> list[str]:
     """Return pytest's options. They load the plugin if the package is not installed with its entry point.
 
-    The tests run in the order of the file. Some show that a test sees the topics of the test before it.
+    The tests run in the order of the file, because some show that a test sees the topics of an earlier test.
     """
     is_installed = entry_points(group="pytest11", name="kproto")
     return ["-p", "no:randomly", *([] if is_installed else ["-p", "kproto.testing.plugin"])]

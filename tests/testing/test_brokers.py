@@ -104,7 +104,7 @@ def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The artifacts depend on the release. Some releases have no build for Scala 2.13, no kafka-tools, or no
-    ZooKeeper for Java 17.
+    ZooKeeper that runs on Java 17.
     """
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()

@@ -82,10 +82,10 @@ def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
+    """A proxy also closes a connection that it accepts just before it is stopped.
 
-    If the connection stayed open, asyncio would log "Task was destroyed but it is pending" some iterations
-    later.
+    The proxy is stopped `turns` iterations of the event loop after the connect. If the connection stayed
+    open, asyncio would log "Task was destroyed but it is pending" some iterations later.
     """
     clients: list[Socket] = []
     with running() as server, Proxy(server.bootstrap) as between:

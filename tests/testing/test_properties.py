@@ -1,4 +1,6 @@
-"""Checks of an assignor, decoder or reader: a correct one passes all, and each kind of defect fails one."""
+"""Checks of assignors, decoders and readers. Correct code passes all checks, and each kind of defect fails at
+least one.
+"""
 
 from __future__ import annotations
 

@@ -177,9 +177,10 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
+    """A proxy also closes a connection that it accepts just before it is stopped.
 
-    If the connection stayed open, the proxy would serve it some iterations later.
+    The proxy is stopped `turns` iterations of the event loop after the connect. If the connection stayed
+    open, the proxy would serve it some iterations later.
     """
 
     async def main(bootstrap: str) -> bool:

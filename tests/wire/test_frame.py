@@ -79,7 +79,7 @@ def test_no_frame_is_returned_twice_if_more_is_fed_before_the_first_are_consumed
 
 
 def received(stream: bytes, edges: list[int]) -> tuple[list[bytes], int]:
-    """Return the frames of a stream that arrives in pieces of these sizes, and the largest buffer."""
+    """Return the frames of a stream that arrives in pieces of these sizes, and the largest buffer size."""
     receive_buffer, bodies, at, most = ReceiveBuffer(), list[bytes](), 0, 0
     pieces = iter([*edges, *[len(stream)] * len(stream)])
     while at < len(stream):

@@ -103,7 +103,9 @@ def test_the_replay_of_a_world_is_identical() -> None:
 
 
 def test_code_that_holds_the_original_world_is_not_replayed() -> None:
-    """A function that refers to the original world is not replayed, because it would change that world."""
+    """A replay raises IllegalState if a function refers to the original world, because the function would
+    change that world.
+    """
     world, a, _ = two_members()
     world.call_later(50, a.rejoin)
     world.run(100)

@@ -126,8 +126,8 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    # The messages are compiled outside of the check. A mutant must compile them without an error. Only the
-    # compiled codecs may be wrong.
+    # The messages are compiled before the check, because a mutant must compile them without an error. Only
+    # the compiled codecs may be wrong.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)

@@ -1,7 +1,7 @@
 """For any bytes, `decode` raises only DecodeError. For any values, `encode` raises only EncodeError.
 
 `decode` and `encode` terminate, and allocate no memory that the input does not justify. No encoder drops a
-part of its input.
+part of its input, except the values of ignorable fields that the version lacks.
 
 The inputs are made from the messages of `samples.py`, in which every field is set. The profile determines the
 number of tested versions, bytes and replaced values (`EFFORT`).
