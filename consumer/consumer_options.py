@@ -2,7 +2,8 @@
 
 A new option needs an entry in three places: `ConsumerConfig` (its keyword argument), `ConsumerOptions` (its
 default), and `CONSUMER` (its check, its description, and its section on the options page). The import of the
-client fails if one of the entries is missing.
+client fails if one of the entries is missing. Spark's source also needs the name of the option, in
+`consumer/spark/options.py`.
 
 `help` of the clients and `docs/reference/client-options.md` are generated from `ConsumerConfig`,
 `ConsumerOptions` and `CONSUMER`.

@@ -84,7 +84,10 @@ class SessionGroup(Protocol):
 
 
 class Session:
-    """A member's session between two rebalances: its claims, its member id and its generation.
+    """A session of a member: its claims, its member id and its generation.
+
+    With an eager assignor a session lasts until the next rebalance. With the cooperative assignor it
+    continues during rebalances, until it has no claim left.
 
     `done` is set when the session ends, for handlers that wait for events other than records.
     """
@@ -95,10 +98,10 @@ class Session:
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
         self.thread_done = threading.Event()  # The `done` event of a ThreadSession, for threads.
-        self.ended = False
+        self.ended = False  # Set later than `done`: when the claims have ended.
 
     def end(self) -> None:
-        """Wake the handlers that wait for the session's end."""
+        """Wake the handlers that wait for the session's end. `ended` is set when their claims have ended."""
         self.done.set()
         self.thread_done.set()
 

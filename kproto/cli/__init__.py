@@ -3,7 +3,7 @@
 In each module, `add(commands)` declares the arguments of a subcommand. A subcommand only parses arguments,
 calls the library and prints.
 
-The library is imported inside the functions, so that `kproto --help` is fast.
+Most of the library is imported inside the functions, so that `kproto --help` is fast.
 
 `EXIT_CODES` describes the exit codes for users.
 """

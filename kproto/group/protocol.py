@@ -275,7 +275,9 @@ class RevokePurpose(Enum):
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """Run the `revoked` callback, commit, stop delivering `partitions`, and answer with `Released`.
+    """Stop delivering `partitions`, run the `revoked` callback, commit, and answer with `Released`.
+
+    With `policy="java"`, some commits precede the callback.
 
     With an eager assignor `partitions` may be empty: Java runs the callback nevertheless.
     """
@@ -399,7 +401,9 @@ class ClientMember(Protocol):
 
     @property
     def joined_identity(self) -> Identity | None:
-        """The identity of the last JoinGroup response. Unlike `identity`, it is kept during a rebalance.
+        """The identity that the coordinator assigned last. Unlike `identity`, it is kept during a rebalance.
+
+        In the classic protocol, it comes from the last JoinGroup response.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -448,7 +452,7 @@ class ClientMember(Protocol):
 
     @property
     def is_joining(self) -> bool:
-        """Whether a JoinGroup is in flight."""
+        """Whether the request that joins the group (JoinGroup in the classic protocol) is in flight."""
         ...
 
     @property

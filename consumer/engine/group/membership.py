@@ -31,9 +31,9 @@ This module keeps these rules of `docs/rules/member.md`:
 * With `policy="java"`, commits are sent as in Java: before each JoinGroup (`_send_join`), and before the
   revoked callbacks in `JAVA_COMMITS_BEFORE`.
 
-Three functions commit. `_commit_before_leaving` commits before `close()` and `unsubscribe()`, and
-`_send_join` before JoinGroup. `_commit_then` commits after a revoked callback, or before it with
-`policy="java"`.
+Three functions commit. `_commit_before_leaving` commits before a `close()` or `unsubscribe()` during a
+rebalance, and `_send_join` before JoinGroup. `_commit_then` commits after a revoked callback, or before it
+with `policy="java"`.
 """
 
 from __future__ import annotations
