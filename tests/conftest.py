@@ -178,7 +178,7 @@ def fast_collections() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
-    """Exclude all objects from garbage collection, because pytest now collects garbage five times."""
+    """Exclude all objects from garbage collection, because pytest runs five collections at its end."""
     gc.collect()
     gc.freeze()
 

@@ -3,13 +3,13 @@
 Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
 nonces and lifetimes always differ.
 
-Three intended differences of the embedded broker are left out:
+The tests omit three intended differences of the embedded broker:
 
 * The broker closes the connection if another request arrives during a login.
 
 * The broker does not distinguish an unknown user from a wrong password.
 
-* The broker treats SCRAM extensions, and proofs of a wrong length, as RFC 5802 says.
+* The broker follows RFC 5802 for SCRAM extensions and for proofs of a wrong length.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def cases_by_name() -> dict[str, list[Step]]:
 
 
 def responses_to(place: str, steps: Sequence[Step]) -> list[object]:
-    """Return the responses to the login's frames, until the connection is closed."""
+    """Send the frames of a login and return the responses. Stop when the broker closes the connection."""
     host, _, port = place.rpartition(":")
     responses: list[object] = []
     challenge = b""

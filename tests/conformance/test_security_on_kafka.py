@@ -214,7 +214,7 @@ def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(
             permission_type=3,
         )
         cluster.request(CreateAclsRequest(creations=[allow_bob]))
-        # The broker answers before its authorizer has read the new ACL from the metadata log.
+        # The broker responds to CreateAcls before its authorizer has read the new ACL from the metadata log.
         until(
             lambda: any(acl.resource_name == "may" for acl in cluster.describe_acls()),
             "the authorizer has the ACL",

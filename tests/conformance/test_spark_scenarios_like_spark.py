@@ -2,7 +2,7 @@
 
 Most scenarios come from Spark's tests of its own Kafka source.
 
-Each scenario runs several queries. With `KPROTO_ALL_SPARK_STORIES=1` all scenarios run.
+Each scenario runs several queries. The longer scenarios run only with `KPROTO_ALL_SPARK_STORIES=1`.
 """
 
 from __future__ import annotations

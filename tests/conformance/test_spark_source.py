@@ -294,7 +294,7 @@ def test_the_options_of_spark_submit_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_venv_need_not_be_activated(tmp_path: Path) -> None:
-    """Local workers use the driver's Python and PySpark, even if the PATH has another python3."""
+    """Local workers use the driver's Python and PySpark, even if another python3 comes first in the PATH."""
     script = tmp_path / "job.py"
     script.write_text(_JOB)
     (tmp_path / "bin").mkdir()

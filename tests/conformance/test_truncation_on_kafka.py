@@ -46,7 +46,7 @@ def until(holds: Callable[[], bool], message: str) -> None:
 
 
 class Nodes:
-    """Brokers 1 and 2 and the controller, which can be killed with SIGKILL and restarted."""
+    """Brokers 1 and 2 and the controller. Each can be killed with SIGKILL and restarted."""
 
     def __init__(self, scratch: Path) -> None:
         self.ports = {node: judges.free_port() for node in (1, 2, CONTROLLER)}

@@ -46,7 +46,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 def conversation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:
-    """A capture of a producer and a consumer in a group, and the broker's port."""
+    """Return a capture of the traffic of a producer and a group's consumer, and the broker's port."""
     tshark = shutil.which("tshark") or missing("tshark")
     folder = tmp_path_factory.mktemp("tshark")
     if request.param == "captured":
@@ -121,7 +121,7 @@ def _fields(conversation: tuple[Path, int], *fields: str) -> list[list[str]]:
 def test_no_packet_is_malformed(conversation: tuple[Path, int]) -> None:
     rows = _fields(conversation, "frame.number", "_ws.malformed", "kafka.api_key")
     assert len(rows) > 20
-    # The client first sends ApiVersions 5, which tshark 4.0 does not know. The broker rejects it.
+    # The client first sends ApiVersions 5. tshark 4.0 cannot dissect version 5, and the broker rejects it.
     assert [row for row in rows if row[1] and row[2] != "18"] == []
 
 

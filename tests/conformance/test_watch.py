@@ -2,7 +2,7 @@
 
 Nine clients run a scenario with and without `kproto watch`. A proxy in front of Kafka records their requests.
 
-`KPROTO_SEED` selects some of the clients. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+`KPROTO_SEED` selects three of the clients. `KPROTO_ALL_PLAYS=1` runs all of them (tox -e soak).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ got.sort()
 def requests(path: Path) -> list[dict[str, Any]]:
     """Return the requests that `kproto watch --json` printed.
 
-    The lines with the cause of a new generation are left out.
+    The lines that report the cause of a new generation are omitted.
     """
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if ("api" in line) == ("cause" in line)] == []

@@ -41,7 +41,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
 
 
 class Pauses:
-    """Replaces asyncio in the producer's module. Records each pause; cancels it if `is_cancelled` is set."""
+    """Replaces asyncio in the producer's module. Records pauses; cancels them if `is_cancelled` is set."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -94,7 +94,7 @@ def test_a_send_that_is_cancelled_while_other_tasks_run_queues_no_record(
         with pytest.raises(asyncio.CancelledError):
             await producer.send("t", b"x")
         assert producer._runtime.engine.open_records == 0
-        await producer.send("t", b"x")  # The cancelled pause is not repeated by this send.
+        await producer.send("t", b"x")  # This send does not repeat the pause that was cancelled.
         assert producer._runtime.engine.open_records == 1
         assert pauses.seconds == [0]
 
@@ -128,7 +128,7 @@ def with_batch(
         producer = AsyncProducer("127.0.0.1:1", max_block_ms=50, linger_ms=10_000, **options)
         records = producer._runtime.records
         records.set_route("t", 2, [0])
-        # The method of the base class does not check whether a transaction is open.
+        # The base class's `append`, because it does not check whether a transaction is open.
         assert RecordAccumulator.append(records, "t", None, b"first", None, 5, ()) is not None
         producer._runtime.on_event(None)
         records.sender_notified = False

@@ -1,4 +1,4 @@
-"""An asyncio producer runs its engine at each deadline, and completes all futures if it fails."""
+"""An asyncio producer runs its engine at each deadline. If the engine fails, all futures fail."""
 
 from __future__ import annotations
 

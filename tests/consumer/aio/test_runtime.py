@@ -297,7 +297,7 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
             runtime._complete(cancelled, "result", error)
         assert cancelled.cancelled()
         unfinished.append((runtime, waiting))
-        # Without this entry, the end of the client does not complete the future `waiting`.
+        # Remove `waiting`, so that the end of the client does not complete it.
         runtime._open_futures.clear()
 
     run(story)
@@ -344,7 +344,7 @@ def test_the_end_of_a_client_closes_its_connections(end: str) -> None:
             else:
                 getattr(runtime, end)()
             received = await asyncio.to_thread(received_by, peer)
-            # Only `end` sends all bytes that were written before it.
+            # Only `end` sends the bytes that are still in the write buffer.
             assert (received == size) == (end == "end")
 
     run(story)

@@ -154,7 +154,8 @@ def test_a_rebalance_is_measured_from_the_first_join_to_the_assignment() -> None
     latency, join, sync = (
         snapshot.value(name) or 0 for name in ("rebalance-latency-total", "join-time-max", "sync-time-max")
     )
-    # The first JoinGroup is answered with MEMBER_ID_REQUIRED, which counts as a failure.
+    # The broker rejects the first JoinGroup with MEMBER_ID_REQUIRED. The metric counts it as a failed
+    # rebalance.
     assert snapshot.value("failed-rebalance-total") == 1
     assert join + sync <= latency <= join + sync + 1_000
     assert snapshot.value("last-rebalance-seconds-ago") == 2

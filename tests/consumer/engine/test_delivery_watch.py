@@ -83,7 +83,7 @@ def test_a_subscribed_topic_that_does_not_exist_is_named_until_it_is_created() -
 
 
 def test_an_assigned_topic_that_does_not_exist_is_named() -> None:
-    """The reason is the missing topic, both before the first position and after a deletion."""
+    """The reason is "no topic", both before a topic is created and after it is deleted."""
     world = World({"t": 1})
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({T0: None, tp("later", 0): None})

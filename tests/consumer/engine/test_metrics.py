@@ -1,4 +1,4 @@
-"""Sensors return the values of Java's SampledStat and Rate, which were computed by hand."""
+"""Sensors return the values of Java's SampledStat and Rate. The expected values were computed by hand."""
 
 from __future__ import annotations
 

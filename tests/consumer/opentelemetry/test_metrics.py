@@ -1,4 +1,4 @@
-"""The SDK of OpenTelemetry exports the metrics of clients as instruments."""
+"""OpenTelemetry's SDK exports the metrics of clients through instruments."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def next_offsets(records: Iterator[Any], count: int) -> list[int]:
     return [next(records).offset for _ in range(count)]
 
 
-# Each program prints a line for each record and for each call of its rebalance listener.
+# Each program prints the offset of each record, and "lost" when partitions are lost.
 BLOCKING = """
 import sys, time
 from consumer import Consumer, RebalanceListener
@@ -393,7 +393,7 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
 
 
 def logged(caplog: pytest.LogCaptureFixture, *changes: GroupChange, **config: Any) -> list[tuple[str, str]]:
-    """Return the level and the text of each log line for the changes of one step."""
+    """Report `changes` as those of one step, and return the level and the text of each log line."""
     with Consumer("127.0.0.1:1", client_id="c", **config) as reader:
         driver = reader._operations.driver
         caplog.clear()
@@ -461,7 +461,7 @@ def test_changes_of_one_step_share_a_line_if_only_their_positions_differ(
     assert [text.split()[1] for text in texts] == ["reset", "reset", "closed", "closed"]
 
 
-# ---- the intervals between checks of an iteration
+# ---- how often an iteration checks that the consumer still owns its partitions
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Producers' operations reject invalid calls, and pass the others to the engine."""
+"""Operations of producers reject invalid calls, and pass valid calls to the engine."""
 
 from __future__ import annotations
 

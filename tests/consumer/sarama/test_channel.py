@@ -105,7 +105,7 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     for number in range(MAX_ERRORS):
         assert throttle.passes(ValueError(number))
     assert len(throttle._intervals) == MAX_ERRORS
-    # A tracked error makes the throttle forget nothing.
+    # An error that the throttle already tracks removes no other error.
     assert not throttle.passes(ValueError(MAX_ERRORS - 1))
     assert not throttle.passes(ValueError(0))
     assert throttle.passes(ValueError("another one"))

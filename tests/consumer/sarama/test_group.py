@@ -430,7 +430,7 @@ def test_a_pause_or_resume_between_two_sessions_affects_the_next_one(server: Ser
 
 
 def without_broker(work: Callable[[AsyncConsumerGroup], Coroutine[Any, Any, None]]) -> None:
-    """Call `work` with a group that has no broker."""
+    """Call `work` with a group whose broker is unreachable."""
 
     async def main() -> None:
         group = AsyncConsumerGroup("localhost:1", group_id="g")

@@ -82,7 +82,7 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
     """A thread may mark an offset of a partition that now belongs to another member.
 
-    Later commits of other partitions must succeed nevertheless.
+    Such a mark must not fail later commits of other partitions.
     """
     fill(server, 5)
 
@@ -95,7 +95,7 @@ def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Se
     handler = RecordingHandler(each)
     with ConsumeLoop(server, handler) as loop:
         handler.until(lambda: len(handler.records) == 5)
-        assert loop.returns == 0  # A handler that raised would have ended the session.
+        assert loop.returns == 0  # An exception in the handler would have ended the session.
     assert list(loop.group.errors()) == []
     assert committed(server)[0] == 5
 

@@ -122,7 +122,7 @@ def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
 def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
     """A mark that `cleanup` makes is committed before a rebalance.
 
-    Without the commit, the partition's next owner would read the record again.
+    Otherwise the partition's next owner would read the record again.
     """
     fill(server, 1)
 
@@ -201,7 +201,8 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
 
 @pytest.mark.parametrize("method", ["setup", "cleanup"])
 def test_consume_returns_after_a_loss_that_the_consumer_has_not_noticed(server: Server, method: str) -> None:
-    """`consume` returns after a session that outlasts max_poll_interval_ms, and the next session has claims.
+    """`consume` returns after a session that outlasts max_poll_interval_ms, and the next session receives
+    claims.
 
     The handler blocks the event loop, so the consumer notices the loss only at its next call. Regression:
     `consume` raised "t-0: not assigned to this consumer".
@@ -266,7 +267,7 @@ def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -
 def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that a handler raises after its loop is reported.
+    """An error that a handler raises after its loop over the claim is reported.
 
     A handler may flush its last batch after the loop, and the flush may fail.
 
