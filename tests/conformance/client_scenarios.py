@@ -49,7 +49,8 @@ def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
 
     A run draws a quarter of the cases, because all of them would take too long.
 
-    With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same cases.
+    With `KPROTO_ALL_PLAYS=1`, which tox -e soak sets, all cases run. Runs with the same `KPROTO_SEED` draw
+    the same cases.
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))
@@ -411,7 +412,7 @@ def close_while_joining(stage: Stage) -> None:
 
 
 def fencing(stage: Stage) -> None:
-    """A second process uses the same instance id: the first one is fenced, and is killed.
+    """A second process with the same instance id fences the first process.
 
     The test kills the fenced process immediately, because Java's client would rejoin and fence the second
     process.

@@ -159,7 +159,10 @@ class _AsyncNumbers(_Numbers):
 
 
 class Readers:
-    """Members of one group in threads: "blocking", "asyncio", and sarama's "handler" and "async handler"."""
+    """Members of one group, each in a thread.
+
+    Their kinds are "blocking", "asyncio", and sarama's "handler" and "async handler".
+    """
 
     def __init__(
         self, bootstrap: str, topic: str, ledger: Ledger, kinds: Iterable[str] = ("blocking",), **options: Any
@@ -287,7 +290,7 @@ class Asker(InThread):
 
     `kind` is "blocking" or "asyncio", the kind of the client.
 
-    `refused` lists the errors from the time when no broker was available.
+    `refused` lists the errors of requests that found no available broker.
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str, kind: str) -> None:

@@ -178,7 +178,7 @@ def client_resources(fleet: Fleet) -> set[str]:
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
     """Return the threads and sockets that are not in `before`.
 
-    The loop waits, because a Proxy may take 2 s to close its threads and sockets.
+    The loop waits, because a Proxy may take up to 2 s to close its threads and sockets.
 
     Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
     reported.

@@ -20,7 +20,7 @@ CLOSE_S = 15.0
 
 
 class Closes:
-    """The longest time that any client took to close, and the errors that the clients raised."""
+    """The longest time (s) that a client took to close, and the errors of all closes."""
 
     def __init__(self) -> None:
         self.longest = 0.0

@@ -138,7 +138,9 @@ class Writer(InThread):
 
 
 class Mover(InThread):
-    """Copies a topic's committed records to another topic. Each transaction also commits the offsets read.
+    """Copies a topic's committed records to another topic, in transactions.
+
+    Each transaction also commits the offsets of the records that it copies.
 
     After an aborted transaction the mover seeks to the committed offsets. `aborted` lists the errors that
     made it abort.

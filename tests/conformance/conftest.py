@@ -77,6 +77,6 @@ def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Admin, Producer]]
     bootstrap = f"127.0.0.1:{proxied_kafka.port}"
     with Admin(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})
-        # The first commit lets the broker create its offsets topic.
+        # The first commit makes the broker create __consumer_offsets.
         cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})
         yield cluster, producer

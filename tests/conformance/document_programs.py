@@ -1,4 +1,4 @@
-"""The programs of the documents in docs/lessons as processes, behind a recording proxy, and their output."""
+"""Run the programs of docs/lessons behind a recording proxy, and collect their output."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Program:
         self.ended()
 
     def ended(self) -> None:
-        """Wait until the program ends; kill it after PATIENCE."""
+        """Wait until the program ends; kill it after PATIENCE seconds."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

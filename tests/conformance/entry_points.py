@@ -201,7 +201,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
 }
 
 
-# ---- commands: (bootstrap address, client.properties, folder) -> lines
+# ---- commands: (bootstrap address, path of client.properties, folder) -> printed lines
 
 
 def python(*words: str, **pipes: Any) -> subprocess.Popen[str]:

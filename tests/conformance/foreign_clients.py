@@ -11,7 +11,7 @@ prints one.
 A member prints {"assigned": [0, 3]} when its assignment changes, and {"read": [[partition, offset, number],
 ...]} before it commits these offsets. Its other lines are {"commit_failed": ...} and {"closed": true}.
 
-A line on standard input closes a member.
+A member closes when it reads a line, with any content, from standard input.
 
 A member retries a failed commit, because it may keep its partitions through a rebalance. Without a retry, the
 last offsets of these partitions would stay uncommitted.

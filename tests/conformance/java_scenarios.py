@@ -1,4 +1,4 @@
-"""Scenarios for only two consumers, Java's and kproto's (policy="java"): seek, pause, commit and assign.
+"""Scenarios that only two consumers run, Java's and kproto's (policy="java"): seek, pause, commit and assign.
 
 With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
@@ -35,7 +35,7 @@ def poll_until(
 ) -> None:
     """Poll until the member has printed `times` lines that begin with `start`.
 
-    With `new_only`, ignore the lines before this call.
+    With `new_only`, ignore the lines that it printed before this call.
     """
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
@@ -128,7 +128,7 @@ def close_with_a_pending_commit(stage: Stage) -> None:
 def exceeds_max_poll_interval(stage: Stage) -> None:
     """A member that exceeds max.poll.interval.ms loses its partitions.
 
-    The member's next poll reports the loss and rejoins.
+    In its next poll the member reports the loss and rejoins the group.
     """
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
@@ -145,7 +145,10 @@ def a_static_member_closes_without_leaving(stage: Stage) -> None:
 
 
 def a_member_closes_without_leaving(stage: Stage) -> None:
-    """A member closes without leaving. The next member waits until the session expires."""
+    """A member closes without leaving the group.
+
+    The next member gets its partitions when the session of the closed member expires.
+    """
     a = stage.start_subscribed("A", auto_commit=False)
     a.send("close stay")
     a.until("closed")

@@ -117,7 +117,7 @@ class RealKafka:
 def real_kafka(
     properties: dict[str, str] | None = None, java_options: Sequence[str] = (), version: str = KAFKA
 ) -> Iterator[RealKafka]:
-    """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
+    """Yield a real Kafka: the one at `KPROTO_KAFKA`, else a new one from the jars, else one in Docker.
 
     `properties` are additional broker settings. `KPROTO_KAFKA` is ignored if `properties` are given, or if
     `version` is not `KAFKA`. Only a broker from the jars uses `java_options`.
@@ -139,7 +139,7 @@ def real_kafka(
 
 
 def need_client(client: str, *modules: str) -> None:
-    """Skip or fail the test unless the client's Python module and `modules` are installed."""
+    """Skip or fail the test, as `missing` does, unless the client's module and `modules` are installed."""
     for module in (MODULES[client], *modules):
         if importlib.util.find_spec(module) is None:
             missing(f"{client} (module {module})")

@@ -1,4 +1,4 @@
-"""asyncio's connections react to each event of their transport: they report events and write bytes."""
+"""Connections in asyncio react to each event of their transport: they report events and write bytes."""
 
 from __future__ import annotations
 
@@ -577,7 +577,7 @@ def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -
         engine.streams._report_failure(1, "reset")
         assert engine.events == [Broken(1, "reset")]
         assert engine.streams._opening == {}
-        # A connection that is shut before its task reports the error leaves no entry behind.
+        # If a connection is shut before its task reports the error, the early error is discarded.
         engine.streams._opening[3] = asyncio.create_task(asyncio.sleep(0))
         engine.streams._on_event(Broken(3, "reset"))
         engine.streams.perform(Shut(3))

@@ -56,7 +56,10 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 
 
 class Hostile(World):
-    """A world whose brokers set one field of their responses to `code` while `bad` is set."""
+    """A world whose brokers set one field of their responses to `code` while `bad` is set.
+
+    `place` names the API and the path of the field, as `WRITES` does.
+    """
 
     def __init__(self, place: str, code: int, **options: Any) -> None:
         super().__init__({"t": 2}, brokers=2, **options)
@@ -233,7 +236,7 @@ class Clerk(Application):
     def call(self, name: str, ms: int) -> bool:
         """Start the operation `name`, wait at most `ms` for its end, and return whether it has succeeded.
 
-        An operation that has not ended by then may be started again.
+        An operation that has not ended after `ms` may be started again.
         """
         try:
             call = self.machine.call(name)

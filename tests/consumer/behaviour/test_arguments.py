@@ -54,7 +54,7 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def own_broker() -> Iterator[str]:
-    """Run a broker for a single test, because the test also calls `delete_topics`."""
+    """Run a separate broker for a single test, because this test also calls `delete_topics`."""
     with start_broker() as server:
         yield server.bootstrap
 

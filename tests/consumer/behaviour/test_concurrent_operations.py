@@ -288,7 +288,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.owns()) == 2)
-    a.pause(T0)  # Paused, so that no fetch detects the deletion before the commit does.
+    a.pause(T0)  # The partition is paused, so that no fetch detects the deletion before the commit does.
     world.run(1_000)
     world.delete_topic("t")
     world.run(100)
@@ -333,7 +333,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 2)
-    a.pause(T0)  # Paused, so that no fetch detects the deletion before the commit does.
+    a.pause(T0)  # The partition is paused, so that no fetch detects the deletion before the commit does.
     world.run(1_000)
     a.callback_ms = 100
     world.delete_topic("t")

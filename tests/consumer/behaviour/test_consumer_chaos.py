@@ -3,7 +3,7 @@
 Each schedule is derived from a seed. Brokers stop and restart, connections break, and coordinators and
 leaders move. Applications and callbacks are slow, and seek and commit in every phase.
 
-Mutants of the engine verify that the schedules detect bugs.
+The schedules must also detect the bugs in mutants of the engine.
 """
 
 from __future__ import annotations
