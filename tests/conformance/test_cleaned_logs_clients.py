@@ -116,7 +116,7 @@ def java(place: str, isolation: str, count: int) -> list[Row]:
 
 
 def confluent(place: str, isolation: str, count: int) -> list[Row]:
-    """Read with confluent-kafka up to the end that it reports."""
+    """Read with confluent-kafka until it reports the end of the partition."""
     import confluent_kafka as ck
 
     options = {"group.id": "g", "enable.partition.eof": True, "isolation.level": isolation}

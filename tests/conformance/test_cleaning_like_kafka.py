@@ -160,7 +160,7 @@ class Side:
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            # Without the timestamp, because the times of markers differ.
+            # [0] leaves out the timestamp, because the brokers write transaction markers at different times.
             "end": self.listed(-1)[0],
             "batches": batch_lines,
             "aborted": sorted({*aborted}),

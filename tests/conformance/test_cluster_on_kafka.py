@@ -162,7 +162,7 @@ def a_broker_is_replaced(fleet: Fleet) -> None:
 
 
 def a_broker_freezes(fleet: Fleet) -> None:
-    """A frozen broker keeps its connections open. It coordinates a group and leads some partitions."""
+    """A broker that coordinates a group and leads partitions freezes, but keeps its connections open."""
     with traffic(fleet) as readers:
         node = fleet.cluster.coordinator(readers["range"].group)
         fleet.freeze(node)

@@ -55,7 +55,7 @@ def exported(module: str, package: str = "") -> frozenset[Exported]:
 
 
 def matching(exports: Collection[Exported], kind: str, owner: str, name: str = "") -> set[str]:
-    """Return the names whose kind, owner and name fully match these regular expressions."""
+    """Return the names of the exports whose kind, owner and name fully match these regular expressions."""
     return {
         export.name
         for export in exports
@@ -66,7 +66,7 @@ def matching(exports: Collection[Exported], kind: str, owner: str, name: str = "
 
 
 def missing_on(page: str, wanted: set[str], heading: str = "") -> set[str]:
-    """Return the wanted names that are missing from the first column of the page's tables."""
+    """Return the names in `wanted` that are missing from the first column of the page's tables."""
     assert len(wanted) > 20
     named = names(page, heading)
     return wanted - named - {part for name in named for part in name.split(".")}

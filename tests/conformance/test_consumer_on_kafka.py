@@ -111,7 +111,7 @@ class MemberThread(threading.Thread):
 
 
 class Source(threading.Thread):
-    """A producer that sends a number every 3 ms until `stop`."""
+    """A producer that sends one number every 3 ms until `stop` is called."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)

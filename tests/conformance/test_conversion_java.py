@@ -1,4 +1,4 @@
-"""kproto's record conversions equal those of Kafka 3.9. Compressed batches are decompressed first."""
+"""kproto converts record batches as Kafka 3.9 does. The tests compare the batches after decompression."""
 
 from __future__ import annotations
 

@@ -100,7 +100,9 @@ class Reads:
 def _write_until(
     producer: Producer, topic: str, reads: Reads, partitions: tuple[int, int], most: float
 ) -> None:
-    """Write ten records per second to each partition, until a record of each has been read."""
+    """Write ten records per second to each partition, until the program has read one of each, for at most
+    `most` seconds.
+    """
     end = time.monotonic() + most
     while time.monotonic() < end and not all(reads.offsets.get(partition) for partition in partitions):
         for partition in partitions:

@@ -231,7 +231,7 @@ class Clustered(Program):
 
 
 def shared(members: Sequence[Clustered], partitions: int) -> bool:
-    """Return whether each member owns a partition, and all members together own `partitions`."""
+    """Return whether each member owns a partition, and all together own `partitions` different partitions."""
     names = [partition for member in members for partition in member.owned]
     return all(member.owned for member in members) and len(names) == len(set(names)) == partitions
 
@@ -400,7 +400,9 @@ def _forbidden(topic: str) -> FetchResponse:
 
 
 def test_read_message_returns_as_in_the_story(place: Place) -> None:
-    """S1-18, first part: the end of the partition is ignored. A temporary error is returned once."""
+    """S1-18, first part: ReadMessage does not report the end of the partition, and returns a temporary error
+    only once.
+    """
     story = results("S1-18")
     topic = topic_of(place, "reads", 1)
     reading = Reading(place, "confluent-eof", topic, f"g-{topic}")

@@ -42,7 +42,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["java-2.6", "java"])
 def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Run the Java program. Map each scenario to its result, and "release" to "java-2.6" or "java"."""
+    """Run the Java program. Return each scenario's result, and the client's release ("java-2.6" or "java")
+    under "release".
+    """
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Admin(broker) as cluster:
         cluster.create_topics(topics)

@@ -179,7 +179,8 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
 def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
     """sarama 1.27.2 cannot commit to Kafka 4 with the default Retention 0.
 
-    With Retention 0, sarama's constructRequest builds version 1 of OffsetCommit, which Kafka 4 lacks.
+    With Retention 0, sarama's constructRequest builds version 1 of OffsetCommit, which Kafka 4 no longer
+    supports.
     """
     works = (True, True, False)
     expected = {
@@ -226,9 +227,9 @@ def _partitions(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_partition_with_a_blocked_handler_is_not_fetched(place: Place) -> None:
-    """S3-9, S3-12: no Fetch contains the partition of a blocked handler.
+    """S3-9, S3-12: while the handler of a partition is blocked, no Fetch contains this partition.
 
-    With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
+    With Config.Version 1.0.0 sarama does not use fetch sessions, so each Fetch lists all fetched partitions.
     """
     story: Any = find("S3-12").run().results
 

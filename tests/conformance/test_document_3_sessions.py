@@ -100,7 +100,7 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
     """S3-10: the next Fetch waits until the claim that is receiving records has received all of them. A
     broken Fetch is retried.
 
-    With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
+    With Config.Version 1.0.0 sarama does not use fetch sessions, so each Fetch lists all fetched partitions.
     """
     story = results("S3-10")
 
@@ -180,7 +180,8 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
-    """S3-17: a commit contains only the dirty offsets, and their retention.
+    """S3-17: a commit contains only the dirty offsets. Up to version 4 of OffsetCommit it also contains
+    Retention, if set.
 
     Without a Retention, the older releases of sarama send OffsetCommit v1, which brokers no longer support.
     The test runs these releases only with a Retention.
@@ -197,7 +198,7 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
             before = len(walk.requests("OffsetCommit"))
             walk.write([0])
             assert eventually(lambda: walk.committed() == walk.ends(2))
-            # Two intervals of the automatic commit. It sends no request if no offset is dirty.
+            # Wait for two automatic commits (one per second). They send no request if no offset is dirty.
             eventually(lambda: False, 2.5)
             sent = walk.requests("OffsetCommit")
             partitions = {part for request in sent[:before] for part in partitions_of(request)}
@@ -373,7 +374,7 @@ def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_ja
 
 
 def _plain(row: list[str]) -> list[str]:
-    """Remove from a row the names that differ between runs, and the computer's address."""
+    """Replace what differs between runs in a row: numbers in names, the member's UUID, and the host."""
     cells = [re.sub(r"^(g1|test3?)-\d+$", r"\1", cell) for cell in row]
     cells[6] = re.sub(r"[0-9a-f-]{36}$", "UUID", cells[6])
     cells[7] = re.sub(r"^/.*", "/host", cells[7])

@@ -35,7 +35,7 @@ OPTIONS = {
     "auto_commit_ms": 60_000,
     "metadata_ms": 600_000,
 }
-WAIT_MS = 100  # The maximum wait of a Fetch, for all drivers.
+WAIT_MS = 100  # The maximum wait with which all drivers fetch.
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def _first_fetch(requests: list[RecordedRequest]) -> dict[str, Any]:
 
 
 def _sent(place: Place, command: list[str], client: str, kind: str) -> dict[str, Any]:
-    """Let a member read a topic, and return its first Fetch and its lookups."""
+    """Let a member read a topic. Return its first Fetch request, and its requests for lookups by API."""
     name = topic = f"first-{client}-{kind}"
     place.cluster.create_topics({topic: 1})
     for number in range(RECORDS):

@@ -240,7 +240,7 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """A DeleteTopics request whose response lacks the topic is sent again.
+    """A DeleteTopics request is sent again if its response does not contain the topic.
 
     UNKNOWN_TOPIC_OR_PARTITION then counts as success, because the first request may have deleted the topic.
     """

@@ -1,4 +1,6 @@
-"""The quorum of controllers in the admin API: its description, and changes that any broker forwards."""
+"""The quorum of controllers in the admin API: its description, and changes, which any broker forwards to the
+active controller.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def run(plan: Plan[None], responses: Sequence[Message]) -> list[list[str]]:
 def test_only_the_throttled_topics_are_sent_again(
     make_plan: Callable[[], Plan[None]], response: Callable[[Mapping[str, int]], Message]
 ) -> None:
-    """A second request about a topic that has succeeded would fail, for example with TOPIC_ALREADY_EXISTS."""
+    """A second request would fail for the topics that succeeded, for example with TOPIC_ALREADY_EXISTS."""
     responses = [
         response({"a": 0, "b": THROTTLED, "c": THROTTLED}),
         response({"b": 0, "c": THROTTLED}),

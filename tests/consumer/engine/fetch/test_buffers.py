@@ -286,7 +286,9 @@ def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: in
 
 @pytest.mark.parametrize("limits", [[333], [1], [63, 64, 65], [1, 500, 7], [40, 3]])
 def test_large_fetches_return_the_same_records_as_small_ones(limits: list[int]) -> None:
-    """Columnar decoding and the loop over batches yield the same records, whatever the limits are."""
+    """Columnar decoding and the loop over batches yield the same records, however many records each call may
+    return.
+    """
     pytest.importorskip("pyarrow")
     rows = [
         Record(

@@ -1,4 +1,4 @@
-"""Fetches are sent to the current leader, and back off only after failures, in virtual time."""
+"""Fetches are sent to the current leader, and back off only after failures. The tests run in virtual time."""
 
 from __future__ import annotations
 

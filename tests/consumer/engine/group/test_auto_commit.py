@@ -1,4 +1,4 @@
-"""In virtual time, automatic commits follow a timer, and omit the records of the last poll."""
+"""Automatic commits follow a timer, and omit the records of the last poll. The tests run in virtual time."""
 
 from __future__ import annotations
 

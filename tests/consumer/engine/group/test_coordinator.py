@@ -16,7 +16,7 @@ from tests.rules import rule
 
 
 def answer_lookups(world: World, code: ErrorCode, times: int) -> Consumer:
-    """Answer the first `times` lookups with `code`, and start a consumer that needs its coordinator."""
+    """Answer the first `times` FindCoordinator requests with `code`, and start a consumer of group "g"."""
     answered = 0
 
     def tamper(client: Client, request: Any, version: int) -> Any:
@@ -106,7 +106,7 @@ def test_a_coordinator_that_cannot_write_offsets_is_verified_and_kept(code: Erro
 
 
 def test_a_verification_that_names_another_node_moves_the_commit_to_that_node() -> None:
-    """A commit fails with COORDINATOR_NOT_AVAILABLE, and the group has moved to another broker."""
+    """A commit fails with COORDINATOR_NOT_AVAILABLE. Then the group moves to another broker."""
     world = World({"t": 1}, brokers=2)
     world.write("t", 0, "x")
     member = caught_up_member(world, records=1)

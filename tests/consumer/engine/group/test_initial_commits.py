@@ -1,4 +1,4 @@
-"""A start offset is committed before its first record is returned, but replaces no other commit."""
+"""A start offset is committed before the first record is returned, and overwrites no other commit."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
 @pytest.mark.rule("M206")
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_transaction(ends_by: str) -> None:
-    """While the leader delays its ListOffsets response, a transaction sends an offset to the coordinator."""
+    """While the leader delays its ListOffsets response, a transaction adds an offset of the group."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     coordinator = world.cluster.group_coordinator_of("g")
@@ -415,7 +415,9 @@ def test_after_a_seek_records_are_returned_if_the_initial_commit_gets_no_respons
 
 @pytest.mark.rule("M206")
 def test_a_partition_whose_buffer_is_dropped_during_its_initial_commit_is_read() -> None:
-    """A pause drops buffered records above fetch_max_bytes. The initial commit remains valid."""
+    """The paused partition's buffer exceeds fetch_max_bytes, so it is discarded. The initial commit remains
+    valid.
+    """
     world = World({"t": 1}, brokers=2, latency=(5, 5))
     for number in range(20):
         world.write("t", 0, f"{number:0100}")

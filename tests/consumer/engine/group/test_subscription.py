@@ -1,4 +1,4 @@
-"""In virtual time: a subscription to a pattern selects the topics whose whole names match."""
+"""A subscription to a pattern selects the topics whose whole names match. The tests run in virtual time."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def joining(stage: Stage, **where: Any) -> Call:
 
 
 def fetch(stage: Stage, **where: Any) -> Call:
-    """Send a fetch that waits for half a second at the broker."""
+    """Send a Fetch request that the broker may hold for 500 ms."""
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
     call = stage.network.send(request, stage.now, lane=FETCH, **where)
     stage.take()

@@ -195,8 +195,8 @@ def test_a_commit_times_out_after_10_seconds() -> None:
 def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
     """Members keep their partitions when another broker takes over from a frozen coordinator.
 
-    Kafka fences a frozen broker after broker.session.timeout.ms. Java's client would wait 30 s for its
-    response.
+    Kafka fences a frozen broker after broker.session.timeout.ms. Java's client would wait 30 s for the
+    response of this broker.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)

@@ -1,4 +1,4 @@
-"""Failed lookups of start offsets back off, and seeks and revocations replace a lookup."""
+"""Failed lookups of start offsets back off, and a seek replaces a lookup."""
 
 from __future__ import annotations
 

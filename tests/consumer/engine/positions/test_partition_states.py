@@ -42,7 +42,9 @@ def test_records_that_a_pause_discards_are_fetched_again() -> None:
 
 
 def fetching(offset: int = 5, **fields: Any) -> tuple[SubscriptionState, PartitionState]:
-    """Return a partition that fetches from `offset`, and that the `assigned` callback has received."""
+    """Return (subscription, partition). The partition has passed the `assigned` callback and fetches from
+    `offset`.
+    """
     home = SubscriptionState()
     state = home.add(T0, announced=True)
     state.set_position(offset, 3)
