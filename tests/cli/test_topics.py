@@ -24,7 +24,7 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell) -> None:
 
 
 def test_a_partition_count_behind_a_colon_is_rejected_with_the_option(shell: Shell) -> None:
-    """The form TOPIC:PARTITIONS belongs to `kproto broker`; `kproto topics create` has --partitions."""
+    """Only `kproto broker` accepts TOPIC:PARTITIONS. `kproto topics create` has --partitions instead."""
     shell("topics create flights:3", code=2)
     assert "TOPIC='flights:3' is not allowed" in shell.errors
     assert "run `kproto topics ... flights --partitions 3`" in shell.errors

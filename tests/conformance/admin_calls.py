@@ -1,6 +1,6 @@
 """One call of each method of `Admin` that sends a request, with an assertion about its result.
 
-The calls need a superuser, and for delegation tokens a client that has authenticated.
+All calls need a superuser. The calls for delegation tokens also need an authenticated client.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
 def fails(call: Callable[[], object], *failed: object, words: str = "") -> PartialFailure:
     """Check that the call raises PartialFailure for exactly the items `failed`, and return the error.
 
-    If the broker does not support the request, the PartialFailure is re-raised.
+    If the failure contains UnsupportedVersion, raise the PartialFailure without checking its items.
     """
     with pytest.raises(PartialFailure) as caught:
         call()
@@ -548,7 +548,7 @@ def update_features(s: Stage) -> None:
 def describe_metadata_quorum(s: Stage) -> None:
     quorum = s.admin.describe_metadata_quorum()
     assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
-    # The embedded broker has no metadata log, so its high watermark is 0.
+    # The embedded broker has no metadata log, so it reports 0 as the log's high watermark.
     assert quorum.high_watermark > 0 or not s.is_kafka
 
 

@@ -29,7 +29,7 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Field -> its value in each request. Only followers send other values, which are not drawn.
+# Field -> its value in each request. Other values are not drawn, because only followers send them.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -58,7 +58,7 @@ def edges(bits: int) -> list[int]:
 
 
 def _batches(scene: Scene) -> Pool:
-    """Return valid batches, and one batch of each invalid kind."""
+    """Return usual batches, and odd ones: invalid, empty, compressed or of an unexpected producer."""
 
     def batch(*values: bytes, key: bytes | None = b"k", at: int = NOW, **fields: Any) -> bytes:
         first = fields.get("base_offset", 0)
@@ -78,7 +78,8 @@ def _batches(scene: Scene) -> Pool:
         for e in (epoch, epoch + 1, -1)
         for s in (0, 1, -1, 2**31 - 1)
     ]
-    # Kafka 4.3.1 sends no response for null records; the embedded broker answers INVALID_RECORD.
+    # Null records are not drawn: Kafka 4.3.1 sends no response to them; the embedded broker answers
+    # INVALID_RECORD.
     odd: list[bytes | None] = [b"", b"\0", b"\0" * 61, bytes(wrong), bytes(flipped), bytes(strange)]
     odd += [batch()[:-1], batch() + b"\0", batch() + batch(), batch(base_offset=7), batch(last_offset=9)]
     odd += [batch(at=-1), batch(at=-2), batch(at=NOW + 10**9), batch(at=0), batch(key=None)]
@@ -352,7 +353,8 @@ class Drawing:
             if self._version in field.versions
         }
         if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
-            # With explicit assignments, brokers accept only -1 for both counts.
+            # If the request assigns replicas explicitly, brokers accept only -1 for the partition count and
+            # the replication factor.
             values |= {"num_partitions": -1, "replication_factor": -1}
         return kind(**values)
 

@@ -118,7 +118,7 @@ class Side:
         return word
 
     def silent(self, until: float) -> bool:
-        """Return whether no response arrives before `until`, a time of the monotonic clock."""
+        """Return whether no response arrives before `until`, a time (s) of the monotonic clock."""
         return not select.select([self.socket.socket], [], [], max(until - time.monotonic(), 0.0))[0]
 
     def until(self, request: Message, version: int, ready: Any) -> Any:
@@ -301,7 +301,7 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists all entries of the broker, page by page.
+    """Return whether the request lists all entries of the broker.
 
     The response to such a request also contains entries that other tests created.
     """
@@ -376,7 +376,7 @@ class Pair:
         ours = self.sides[1].describe()
         end = time.monotonic() + PATIENCE
         while (kafka := self.sides[0].describe()) != ours and time.monotonic() < end:
-            time.sleep(0.02)  # A real Kafka may respond before a change is complete.
+            time.sleep(0.02)  # Compare again: a real Kafka may respond before a change is complete.
         for part in kafka:
             if kafka[part] != ours[part]:
                 yield f"afterwards: {part}\n{describe_difference(kafka[part], ours[part])}"

@@ -77,14 +77,14 @@ class Script:
 
     `refusals` maps a kind of request to its next error codes. A request without a code succeeds.
 
-    With `second` the coordinator supports transaction version 2 (KIP-890).
+    If `second` is true, the coordinator supports transaction version 2 (KIP-890).
     """
 
     def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # The kinds of requests whose next response has no error, but lacks the result.
+        # The kinds of requests whose next response contains neither an error nor a result.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1

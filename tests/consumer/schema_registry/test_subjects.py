@@ -27,7 +27,7 @@ def test_the_tasks_of_a_loop_share_a_request() -> None:
         tasks = [asyncio.create_task(results.get_async(1)) for _ in range(20)]
         while not calls:
             await asyncio.sleep(0.001)
-        tasks.pop(0).cancel()  # The other tasks must still get the result.
+        tasks.pop(0).cancel()  # The other tasks must get the result even if the first task is cancelled.
         released.set()
         return [*await asyncio.gather(*tasks), await results.get_async(1), results.get(1)]
 

@@ -64,7 +64,7 @@ def named(
     authority: bool = False,
     sends: bool = True,
 ) -> Named:
-    """Return a certificate whose validity begins and ends `days` from today.
+    """Return a certificate that is valid from `days[0]` to `days[1]`, both in days from today.
 
     The certificate is signed with the key of `by`. If `by` is None, it is self-signed.
     """

@@ -17,7 +17,7 @@ MISSING = "" if shutil.which("krb5kdc") else "no KDC: the packages krb5-kdc and 
 
 
 def database_modules() -> Path:
-    """Return the folder of the KDC's database modules, which may be installed in any folder."""
+    """Return the folder of the KDC's database modules, which depends on the system."""
     kdc = Path(shutil.which("krb5kdc") or "").resolve()
     return next(kdc.parents[1].glob("lib/**/krb5/plugins/kdb"))
 

@@ -125,7 +125,7 @@ def test_the_endpoint_gets_a_signed_assertion_instead_of_a_secret(key_file: Path
 def test_client_credentials_have_an_assertion_instead_of_a_secret(
     key_file: Path, client_id: str | None
 ) -> None:
-    """The form is that of Java's ClientAssertionRequestFormatter (KIP-1258)."""
+    """The fields of the request are those of Java's ClientAssertionRequestFormatter (KIP-1258)."""
     with endpoint() as (url, forms):
         settings = security(
             url,

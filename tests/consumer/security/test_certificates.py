@@ -1,4 +1,4 @@
-"""Invalid certificates are rejected, and unusual valid ones are accepted, with TLS in memory."""
+"""Invalid certificates are rejected, and unusual valid ones accepted, on TLS connections in memory."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] 
         MODULE,
         f"{MODULE} required",
         f"{MODULE} needed;",
-        # Java's parser reads the leading 1 of 1secret as a number.
+        # Java's parser reads the leading 1 of 1secret as a number, which it does not accept as a value.
         f"{MODULE} required username=1secret;",
         # Java's parser reads the slash as the start of a comment.
         f"{MODULE} required username=secret/secret;",

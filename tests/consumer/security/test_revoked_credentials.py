@@ -41,7 +41,8 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
 ) -> None:
     """When a session cannot be renewed, no acknowledged record is lost, and all other records fail.
 
-    A Fetch or Produce request is always in flight, so that the rejection also interrupts requests.
+    A Fetch or Produce request is always in flight, so the broker's rejection of the renewal also interrupts
+    requests.
     """
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []

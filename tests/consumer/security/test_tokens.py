@@ -140,7 +140,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # `pytest.fail` raises a BaseException that is not an Exception.
+    pytest.fail(SECRET)  # `pytest.fail` raises a BaseException, which `except Exception` does not catch.
 
 
 def is_cancelled() -> str:
@@ -258,7 +258,7 @@ def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
 def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
 ) -> None:
-    """If the provider returns no new token, the last one renews sessions until it expires.
+    """If the provider returns no new token, the client uses the last token until it expires.
 
     The issuer may be unavailable for minutes.
     """

@@ -29,7 +29,7 @@ class Run:
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
         """Advance the clock by `later` seconds, by default far enough to detect new topics.
 
-        Return the end of the next batch, or None if there is no next batch.
+        Return the offsets at which the next batch ends, or None if there is no next batch.
         """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())

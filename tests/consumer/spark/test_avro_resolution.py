@@ -342,7 +342,7 @@ def column(kind: Any) -> str:
     ids=str,
 )
 def test_a_type_that_spark_reads_otherwise_is_rejected_by_its_field(kind: Any, reason: str) -> None:
-    """Spark 4.2 also refuses nanoseconds and decimals of 39 digits."""
+    """Like kproto, Spark 4.2 rejects nanoseconds and decimals of 39 digits."""
     for whole, place in ((kind, "f"), (["null", kind], "f"), ({"type": "array", "items": kind}, r"f\[\]")):
         with pytest.raises(ConfigError, match=rf"{reason}, for the Avro type of field {place}; set value\."):
             column(whole)

@@ -61,7 +61,7 @@ def test_a_pattern_reads_the_matching_topics_except_internal_ones(
         read = reader._existing_topics
 
         def topics(wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
-            """Mark a topic as internal. The embedded broker has no internal topics."""
+            """Mark a topic as internal, because the embedded broker has no internal topics."""
             views = read(wanted, expected)
             views["internal-t"].internal = True
             return views

@@ -331,7 +331,7 @@ def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
         # The numbers are those of the test "maxOffsetsPerTrigger" in KafkaMicroBatchSourceSuite.
         (10, (101, 11, 1), (8, 1, 1)),
         (10, (93, 10), (9, 1)),
-        (5, (7, 3), (3, 1)),  # 3.5 and 1.5 are rounded down, as in Spark 4.2.
+        (5, (7, 3), (3, 1)),  # The exact shares, 3.5 and 1.5, are rounded down, as in Spark 4.2.
         (2, (9, 9, 9), (1, 1, 1)),
         (2**63 - 1, (5, 3), (5, 3)),
     ],

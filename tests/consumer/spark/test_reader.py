@@ -378,7 +378,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        # The objects of four calls were freed. Those of the last call may still be referenced.
+        # The objects of the first four calls were freed. The object of the last call may still be referenced.
         assert calls() <= before + 1
     finally:
         gc.enable()

@@ -114,7 +114,7 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
 def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str, package: str) -> None:
     """The package of the checkpoint class depends on the Spark version.
 
-    With the package of Spark 4.1, each stream in Spark 4.0 would end with a ClassNotFoundException.
+    With the package name of Spark 4.1, each stream in Spark 4.0 would fail with a ClassNotFoundException.
     """
     from consumer.spark.session import settings_of
 

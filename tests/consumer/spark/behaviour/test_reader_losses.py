@@ -57,7 +57,7 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
     filled.topic("t", 9)
 
     def meanwhile(name: str, act: Callable[[], None]) -> None:
-        """Change the log once, after the response to a request of this type."""
+        """Change the log once, after the first call of this `OffsetReader` method has returned."""
         request, acts = getattr(OffsetReader, name), [act]
 
         def request_and_act(*arguments: Any, **more: Any) -> Any:

@@ -170,7 +170,7 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
-    """Records that are deleted between two runs are skipped.
+    """With failOnDataLoss=false, records that are deleted between two runs are skipped.
 
     Before the query restarts, offsets 10 to 29 are written as one batch, and 0 to 19 are deleted.
     """
