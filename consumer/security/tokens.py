@@ -77,7 +77,7 @@ class TokenSource:
     # Whether one token serves all connections.
     shared: ClassVar[bool] = True
     _token: Token | None = field(default=None, repr=False, compare=False)
-    # The time at which a new token is needed: for the wall clock (s), and for the monotonic clock (ms).
+    # The time at which a new token is needed, by the wall clock (s) and by the monotonic clock (ms).
     _refresh_at: float = field(default=0.0, repr=False, compare=False)
     _refresh_at_ms: float = field(default=0.0, repr=False, compare=False)
     # Length (s) of the last 20 % of the token's lifetime. During this time, the token is used only if no new

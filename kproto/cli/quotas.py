@@ -159,7 +159,7 @@ def _changes(options: argparse.Namespace) -> dict[str, float | None]:
         changes[name] = value
     for name in options.delete:
         if name in changes:
-            raise ConfigError("--delete", name, "allowed: each quota in either --set or --delete")
+            raise ConfigError("--delete", name, "allowed: in --set or in --delete, but not in both")
         changes[name] = None
     if not changes:
         raise ConfigError("--set", "", "allowed: at least one of --set and --delete")

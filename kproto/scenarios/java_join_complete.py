@@ -69,7 +69,7 @@ def chose_best() -> JoinGroupResponse:
     "S2-32",
     "The coordinator chose an assignor that the member does not have: IllegalStateException",
     says="lookupAssignor finds nothing: Coordinator selected invalid assignment protocol.",
-    given="Java 2.6.2 and a coordinator that chose the assignor named best",
+    given="kafka-clients 2.6.2 and a coordinator that chose the assignor named best",
     when="it joins as a follower",
     then="each poll throws, the heartbeats continue, and it never reads: for its group it is alive",
     takes=GROUP,
@@ -143,7 +143,7 @@ def group_metadata(run: ScenarioRun) -> None:
     "An assignment of 0 or 1 bytes is invalid: IllegalStateException",
     says="An assignment has at least the two bytes of its version; with fewer, the leader or the protocol "
     "is broken.",
-    given="Java 2.6.2, and a leader that sends it no assignment, not even an empty one",
+    given="kafka-clients 2.6.2, and a leader that sends it no assignment, not even an empty one",
     when="its SyncGroup is answered with 0 bytes, and with 1",
     then="each poll throws and names the size; it stays a member and reads nothing",
     takes=GROUP,

@@ -40,7 +40,7 @@ def _by_hand(world: World, **config: Any) -> Any:
     "poll is for one thread, and for an open consumer",
     says="acquireAndEnsureOpen: a call from another thread throws, and so does a call after close; the "
     "lock is always released.",
-    given="Java 2.6.2 whose application waits in poll",
+    given="kafka-clients 2.6.2 whose application waits in poll",
     when="a second thread polls; a poll throws; the consumer is closed and polled again",
     then="only the second thread gets ConcurrentModificationException, the next poll works, and after "
     "close it is IllegalStateException",
@@ -82,7 +82,7 @@ def one_thread(run: ScenarioRun) -> None:
     "S2-8",
     "poll without a subscription or an assignment is the application's error",
     says="If there is neither a subscription nor an assignment, poll throws IllegalStateException.",
-    given="Java 2.6.2 with neither",
+    given="kafka-clients 2.6.2 with neither",
     when="it polls",
     then="IllegalStateException, with Java's sentence",
     fixed="its consumer has no subscription, so it joins no group",
@@ -100,7 +100,7 @@ def nothing_subscribed(run: ScenarioRun) -> None:
     "S2-9",
     "wakeup: the only call that another thread may make, and it loses nothing",
     says="maybeTriggerWakeup is called at the start of the loop: a woken consumer throws WakeupException.",
-    given="Java 2.6.2 with 20 messages waiting, its application between two polls",
+    given="kafka-clients 2.6.2 with 20 messages waiting, its application between two polls",
     when="it is woken and polls; later it is woken while it waits in a poll of 1 min",
     then="each time one poll throws immediately, and the next one continues: every message is returned "
     "once, in order",
@@ -140,7 +140,7 @@ def wakeup(run: ScenarioRun) -> None:
     "S2-10",
     "poll(Duration): work before the records takes part of its timeout",
     says="With includeMetadataInTimeout the assignment is updated without waiting for the join.",
-    given="Java 2.6.2, and a group whose first rebalance takes 3 s",
+    given="kafka-clients 2.6.2, and a group whose first rebalance takes 3 s",
     when="the application polls repeatedly with a Duration of 400 ms",
     then="each poll returns empty within its timeout until the join is complete; the join spans the "
     "polls, and is sent once",
@@ -173,7 +173,7 @@ def bounded(run: ScenarioRun) -> None:
     "poll(long), deprecated: it returns when the partitions are assigned, not when its timeout expires",
     says="Without includeMetadataInTimeout it tries until the metadata is there, and warns: Still waiting "
     "for metadata.",
-    given="Java 2.6.2, and a group whose first rebalance takes 3 s",
+    given="kafka-clients 2.6.2, and a group whose first rebalance takes 3 s",
     when="the application calls poll(0) and then, in another group, poll(400)",
     then="both return only when the partitions and their committed offsets are known; the 400 ms have "
     "long expired: no time is left for records",
@@ -209,7 +209,7 @@ def patient(run: ScenarioRun) -> None:
     "The next fetch is on its way before poll returns its records",
     says="Before it returns, poll sends the next fetches, so that the broker works in parallel with the "
     "application. Nothing may throw after that, because the position has already moved.",
-    given="Java 2.6.2 and a topic with 500 messages; a poll returns at most 100",
+    given="kafka-clients 2.6.2 and a topic with 500 messages; a poll returns at most 100",
     when="the application polls, works for 1 s, and polls with a timeout of 0",
     then="the second fetch was sent at the moment the first poll returned, and the poll with timeout 0 "
     "has its records",
@@ -251,7 +251,7 @@ class _Redacts:
     "S2-13",
     "Interceptors decide what poll returns",
     says="poll returns interceptors.onConsume of the records.",
-    given="Java 2.6.2 with an interceptor that drops every second record, and ten messages",
+    given="kafka-clients 2.6.2 with an interceptor that drops every second record, and ten messages",
     when="the application reads them, and commits are made",
     then="it gets five, but all ten are committed: what an interceptor drops is lost",
     takes=GROUP,
@@ -273,7 +273,7 @@ def intercepted(run: ScenarioRun) -> None:
     "S2-14",
     "poll loops until there are records or its timeout expires",
     says="do ... while (timer.notExpired()), and then ConsumerRecords.empty().",
-    given="Java 2.6.2 with an empty partition and fetch.max.wait.ms 100",
+    given="kafka-clients 2.6.2 with an empty partition and fetch.max.wait.ms 100",
     when="it polls for 1,000 ms; then again, and a message comes after 300 ms",
     then="the first poll is empty, takes its whole timeout and fetches several times; the second returns "
     "with the message",
@@ -299,7 +299,8 @@ def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     "S2-15",
     "poll measures how often it is called, and how long it waits",
     says="recordPollStart at the beginning and recordPollEnd in finally.",
-    given="Java 2.6.2 whose application works 900 ms after each poll, and polls that wait 100 ms for nothing",
+    given="kafka-clients 2.6.2, an application that works 900 ms after each poll, and polls that wait 100 ms "
+    "for nothing",
     when="this continues for 90 s, and then a poll throws",
     then="time-between-poll is 1,000 ms, poll-idle-ratio about a tenth; the poll that throws is counted, too",
     takes=GROUP,
@@ -338,7 +339,7 @@ def measured(run: ScenarioRun) -> None:
     "S2-16",
     "Auto commit happens inside poll, and only after the interval",
     says="coordinator.poll ends with maybeAutoCommitOffsetsAsync.",
-    given="Java 2.6.2 with an interval of 5 s, 50 messages read",
+    given="kafka-clients 2.6.2 with an interval of 5 s, 50 messages read",
     when="the application doesn't poll for 20 s, and then polls again",
     then="nothing is committed while it does not poll; it commits as soon as it polls",
     takes=GROUP,
@@ -407,7 +408,7 @@ def _after_commit(
         title,
         says="doAutoCommitOffsetsAsync: on success a debug line; a retriable error resets the timer to "
         "retry.backoff.ms; any other is a warning.",
-        given="Java 2.6.2 with an interval of 5 s and steady messages",
+        given="kafka-clients 2.6.2 with an interval of 5 s and steady messages",
         when=f"the first commit is answered with {codes[0] if codes else 'no error'}",
         then=then,
         takes=GROUP,

@@ -43,8 +43,8 @@ def _auto_commit(run: ScenarioRun, **options: Any) -> object:
     except ConfigError as error:
         value = f"refused: {error}"
         wrapped = f"KafkaException: Failed to construct kafka consumer; caused by {_JAVA_REFUSAL}"
-        run.result("Java 2.6.2 throws", wrapped)
-        run.result("Java 4.3.1 throws", _JAVA_REFUSAL)
+        run.result("kafka-clients 2.6.2 throws", wrapped)
+        run.result("kafka-clients 4.3.1 throws", _JAVA_REFUSAL)
         run.result("kproto raises", str(error))
         return value
     run.result("enable.auto.commit", value)
@@ -228,7 +228,7 @@ def coordinator(run: ScenarioRun) -> None:
     "GroupRebalanceConfig: the rebalance timeout is max.poll.interval.ms",
     says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 min by default; sessionTimeoutMs is "
     "session.timeout.ms.",
-    given="Java 2.6.2, with both options unset and with both set",
+    given="kafka-clients 2.6.2, with both options unset and with both set",
     when="it joins",
     then="its JoinGroup has 300000 and 10000, or the set values",
     takes=GROUP,

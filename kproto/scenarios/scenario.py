@@ -1,4 +1,4 @@
-"""Define scenarios: the data of an entry in a document, and the function that runs it in a world.
+"""Define scenarios. A scenario combines a claim of a document with a function that plays it in a world.
 
 A scenario is one decorated function in the module of its document:
 

@@ -32,7 +32,7 @@ NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
 # a delivery has not processed the batch.
 _PROCESSING_MS = 5_000
 # The session timeout and the heartbeat interval, in ms, of a member whose scenario does not set them. 10 s is
-# the lowest default of all clients (sarama and Java 2.6), and 3 s is Kafka's default.
+# the lowest default of all clients (sarama and kafka-clients 2.6), and 3 s is Kafka's default.
 _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 

@@ -154,7 +154,7 @@ class TransactionCoordinator:
     topics: PartitionCounts | None = None
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict[str, TransactionMetadata])
     next_producer_id: int = 0
-    # Transactional id -> its deadline in ms.
+    # Transactional id -> the time (ms) at which its open transaction times out.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, transactional_id: str) -> TransactionMetadata:

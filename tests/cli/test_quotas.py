@@ -63,7 +63,7 @@ def test_invalid_arguments_are_named(shell: Shell) -> None:
         "quotas alter --user a --set no_such=1": "allowed: a number for producer_byte_rate",
         "quotas alter --user a --ip ::1 --set no=1": "allowed only without --user and --client",
         "quotas alter --user a --user-defaults": "not allowed with argument --user",
-        "quotas alter --user a --set request_percentage=1 --delete request_percentage": "in either --set",
+        "quotas alter --user a --set request_percentage=1 --delete request_percentage": "but not in both",
     }.items():
         shell(words, code=2)
         assert allowed in shell.errors

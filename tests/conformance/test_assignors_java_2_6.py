@@ -1,4 +1,4 @@
-"""The sticky assignors of Java 2.6.2 and of its model return equal assignments.
+"""The sticky assignors of kafka-clients 2.6.2 and of its model return equal assignments.
 
 Each member's partitions are also in the same order.
 
@@ -108,7 +108,7 @@ def _spread(plan: Plan) -> tuple[int, int]:
 def _called_otherwise(members: Members) -> Iterator[Members]:
     """Yield the group with the member ids in other orders: rotated and reversed.
 
-    The assignment of Java 2.6 depends on the order of the member ids.
+    The assignment of kafka-clients 2.6 depends on the order of the member ids.
     """
     names = sorted(members)
     for order in (names, names[::-1]):

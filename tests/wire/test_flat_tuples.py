@@ -144,8 +144,8 @@ def sees_where_runs_end(module: ModuleType) -> None:
             for index in range(30, 30 + count):
                 parts[index] = _part(cls, index, **variant)
                 if version and not variant:
-                    # The tagged field is empty, so that a decoder that ignored it could still decode the next
-                    # bytes.
+                    # The tagged field is empty, so a decoder that wrongly ignores it does not fail on the
+                    # bytes that follow.
                     parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
             assert module.decode_flat(cls, message.encode(version), version) == flatten(message)

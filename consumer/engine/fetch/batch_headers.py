@@ -57,8 +57,8 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
     """Add the partition and the offsets of the malformed batch to a RecordError.
 
-    `position` is the offset at which the error occurred, and `data` contains the whole fetch. Errors of other
-    classes, and errors that already name a topic, are returned unchanged.
+    `position` is the record offset at which the error occurred, and `data` contains all fetched batches.
+    Errors of other classes, and errors that already name a topic, are returned unchanged.
     """
     if not isinstance(error, RecordError) or error.topic:
         return error

@@ -1,7 +1,7 @@
 """UnregisterBroker (key 64): remove the registration of a broker (KIP-631).
 
-Only the registration of a stopped broker is removed: a running broker registers itself again immediately. In
-Kafka, a running broker stays unregistered until it is restarted.
+Here only a stopped broker stays unregistered: a running broker registers itself again immediately. In Kafka,
+by contrast, a running broker stays unregistered until it is restarted.
 """
 
 from __future__ import annotations

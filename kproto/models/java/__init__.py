@@ -9,8 +9,8 @@ The model reproduces these defects of the Java consumer, which `kproto.group.cla
 
 * onPartitionsLost is called only by the first poll after the membership was lost.
 
-Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` contains all differences between them. A module
-that follows one of Java's classes has the name of that class.
+kafka-clients 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` contains all differences between them. A
+module that follows one of Java's classes has the name of that class.
 
 In both releases, the model follows KafkaConsumer (in 4.3: ClassicKafkaConsumer), AbstractCoordinator,
 ConsumerCoordinator, SubscriptionState, Fetcher, OffsetFetcher, FetchSessionHandler and Metadata.

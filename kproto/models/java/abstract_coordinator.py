@@ -114,7 +114,7 @@ def send_join_group(state: JavaState, out: Out) -> None:
 def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     """Encode the subscription for one assignor (ConsumerCoordinator.metadata).
 
-    Java 2.6 writes version 1 of the subscription, with the topics in the order of a HashSet.
+    kafka-clients 2.6 writes version 1 of the subscription, with the topics in the order of a HashSet.
     """
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.release.subscription_version < 2:
@@ -250,7 +250,7 @@ def perform_assignment(state: JavaState, out: Out) -> None:
 
 
 def encode_assignment_2_6(assignment: Assignment) -> bytes:
-    """Encode an assignment as Java 2.6 does.
+    """Encode an assignment as kafka-clients 2.6 does.
 
     Topics are in the order of a Java hash map, partitions in the order of the assignor.
     """

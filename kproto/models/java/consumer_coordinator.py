@@ -44,7 +44,7 @@ TOO_SHORT = (
     " and did not return any assignment for this member, or because static member is configured and the"
     " protocol is buggy hence did not get the assignment for this member"
 )
-# The log lines for an assignment with topics to which the member does not subscribe. Java 2.6.2 logs
+# The log lines for an assignment with topics to which the member does not subscribe. kafka-clients 2.6.2 logs
 # MISMATCH_2_6 at level WARN, and 4.3.1 logs MISMATCH at level INFO.
 MISMATCH_2_6 = (
     "We received an assignment {} that doesn't match our current subscription {}; it is likely that the"
@@ -74,8 +74,8 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
 def _commit_before_join(state: JavaState, out: Out) -> bool:
     """Commit before the join, and return whether the join may continue.
 
-    Java 2.6 blocks poll until the commit response arrives (maybeAutoCommitOffsetsSync). Java 4.3 commits
-    asynchronously: the join waits for the response, but poll continues (M75).
+    kafka-clients 2.6 blocks poll until the commit response arrives (maybeAutoCommitOffsetsSync).
+    kafka-clients 4.3 commits asynchronously: the join waits for the response, but poll continues (M75).
     """
     commit = state.prepare_commit
     if commit is None:
@@ -110,7 +110,7 @@ def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
 
 
 def continue_prepare_commit(state: JavaState, out: Out) -> bool:
-    """Send or retry the commit that blocks poll (Java 2.6), at most until the rebalance timeout.
+    """Send or retry the commit that blocks poll (kafka-clients 2.6), at most until the rebalance timeout.
 
     Returns whether the commit is complete.
     """

@@ -163,9 +163,9 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                     )
                 )
             elif not state.release.sorts_partitions:
-                # When poll has returned all buffered records of a partition, Java 2.6 moves the partition to
-                # the end of the assignment (movePartitionToEnd). The order matters in a rebalance: a member
-                # with too many partitions keeps the first ones.
+                # When poll has returned all buffered records of a partition, kafka-clients 2.6 moves the
+                # partition to the end of the assignment (movePartitionToEnd). The order matters in a
+                # rebalance: a member with too many partitions keeps the first ones.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

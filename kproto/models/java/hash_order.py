@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
-Java 2.6 stores and encodes topics and partitions in the order of its hash tables. The order decides which
-partitions move: a member with too many partitions keeps the first ones that it reports.
+kafka-clients 2.6 stores and encodes topics and partitions in the order of its hash tables. The order decides
+which partitions move: a member with too many partitions keeps the first ones that it reports.
 """
 
 from __future__ import annotations

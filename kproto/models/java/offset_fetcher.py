@@ -48,7 +48,7 @@ from .state import (
 )
 
 REQUEST_MS = 30_000
-# Error codes of an OffsetFetch response that Java 2.6 retries. 4.3 retries every retriable error.
+# Error codes of an OffsetFetch response that kafka-clients 2.6 retries. 4.3 retries every retriable error.
 _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 

@@ -17,8 +17,8 @@ class JavaRelease:
     versions: Mapping[int, int]
     # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
-    # The version of ConsumerProtocolSubscription. Java 2.6 writes version 1, which has neither generation
-    # (KIP-792) nor rack (KIP-881). Its cooperative assignor has no user data.
+    # The version of ConsumerProtocolSubscription. kafka-clients 2.6 writes version 1, which has neither
+    # generation (KIP-792) nor rack (KIP-881). Its cooperative assignor has no user data.
     subscription_version: int
     # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
@@ -28,19 +28,19 @@ class JavaRelease:
     # Whether the member id is reset together with the generation, as in 2.6: after ILLEGAL_GENERATION and
     # after a retriable JoinGroup error.
     forgets_member_id: bool
-    # Whether a failed JoinGroup is retried after retry.backoff.ms. Java 2.6 retries immediately.
+    # Whether a failed JoinGroup is retried after retry.backoff.ms. kafka-clients 2.6 retries immediately.
     backs_off: bool
     # Whether JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect
-    # this error, and throws a KafkaException from poll.
+    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. kafka-clients 2.6 does not
+    # expect this error, and throws a KafkaException from poll.
     retries_join_rebalance: bool
     # Whether the consumer closes its fetch sessions when it is closed.
     closes_sessions: bool
     # The assignors of this release that differ from `kproto.group.assignors`.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
-    # Whether the consumer stores and encodes assignments in sorted order. Java 2.6 uses the order of its hash
-    # tables.
+    # Whether the consumer stores and encodes assignments in sorted order. kafka-clients 2.6 uses the order of
+    # its hash tables.
     sorts_partitions: bool
 
 

@@ -87,7 +87,9 @@ S = JoinState
 
 
 class Join(Routine):
-    """One joinSync with its retries. The group resumes with "group_joined" and the result, or the error."""
+    """One joinSync, including its retries. The group then resumes with "group_joined" and either the result
+    or the
+    error."""
 
     __slots__ = (
         "broker",

@@ -512,10 +512,10 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, moved: set[int]
 ) -> None:
-    """When a member joins, the same partitions move as with the original Java 2.6.2 and 4.3.1.
+    """When a member joins, the same partitions move as with the original kafka-clients 2.6.2 and 4.3.1.
 
-    When poll has returned records of a partition, Java 2.6 moves the partition to the end of its order
-    (movePartitionToEnd). A rebalance revokes the partitions at the end of this order.
+    When poll has returned records of a partition, kafka-clients 2.6 moves the partition to the end of its
+    order (movePartitionToEnd). A rebalance revokes the partitions at the end of this order.
 
     A record of partition 0 of the topic fh1 is read before the second member joins.
     """

@@ -185,7 +185,7 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
 
 
 def first_long_poll(world: World) -> tuple[Any, int]:
-    """Return a member of Java 2.6 after its first poll(500), and the time at which this poll began."""
+    """Return a member of kafka-clients 2.6 after its first poll(500), and the time when this poll began."""
     a = join_member(world, java_2_6)
     a.pause_polling()
     world.run(60)

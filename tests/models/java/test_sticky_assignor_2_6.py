@@ -1,4 +1,4 @@
-"""The sticky assignors of Java 2.6 keep the partitions that members of the newest generation claim.
+"""The sticky assignors of kafka-clients 2.6 keep the partitions that members of the newest generation claim.
 
 tests/conformance/test_assignors_java_2_6.py compares the assignors with those of Java's consumer 2.6.2.
 """

@@ -1,4 +1,4 @@
-"""The config of sarama's model has sarama's names and defaults, and rejects values that sarama lacks."""
+"""The config of sarama's model has sarama's names and defaults, and rejects values that sarama rejects."""
 
 from __future__ import annotations
 

@@ -490,7 +490,7 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """The poll after a failed SyncGroup rejoins with the reason that Java 4.3.1 sends.
+    """The poll after a failed SyncGroup rejoins with the reason that kafka-clients 4.3.1 sends.
 
     The original is AbstractCoordinator.SyncGroupResponseHandler.
     """
