@@ -107,7 +107,7 @@ def test_asyncio_producers_send_columns_as_well(broker: str) -> None:
 
 
 def test_columns_of_polars_are_sent(broker: str) -> None:
-    """Polars stores texts as views, and lists with offsets of 64 bits."""
+    """Polars exports strings and bytes as views, and lists with 64-bit offsets."""
     headers = pa.large_list(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
     columns = {
         "key": pa.array(["ä" * 20, None], pa.string_view()),

@@ -651,9 +651,9 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Consecutive polls with a timeout of 0 pause now and then to let other threads run.
+    """If polls with a timeout of 0 follow each other closely, some of them sleep, so that other threads run.
 
-    A loop without pauses would not release the GIL for long enough.
+    Without these sleeps, a loop of polls would not release the GIL for long enough.
 
     The test's clock advances only between the polls. With the real clock, a poll that is slow on a busy
     machine would count as a pause.

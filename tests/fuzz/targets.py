@@ -60,7 +60,7 @@ class _Wanted(TypedDict):
 
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Return every version of every message, in an order that changes only with Kafka's messages."""
+    """Return every version of every message. Their order changes only if Kafka's messages change."""
     pairs = []
     for cls in map(index.message_class, index.names()):
         pairs += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
@@ -269,7 +269,7 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Check that any bytes from the peer are answered or rejected, without any other exception.
+    """Check that every mechanism answers or rejects any bytes from the peer: it raises at most SaslFailed.
 
     A login must fail where the mechanism makes the peer prove a secret: at PLAIN's server, and at SCRAM's
     server and client.

@@ -99,5 +99,5 @@ def subscribe(client: Client, instance_id: UUID = NO_INSTANCE) -> GetTelemetrySu
 
 
 def request_metrics(stage: Stage, name: str, configs: dict[str, str]) -> None:
-    """Set the configs of a client metrics resource, which request metrics from matching clients."""
+    """Configure a client metrics resource: the broker requests metrics from the clients that match it."""
     stage.broker.cluster.client_metrics.set(name, configs)

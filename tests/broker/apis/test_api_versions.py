@@ -1,4 +1,4 @@
-"""ApiVersions lists the served versions, or with UNSUPPORTED_VERSION only those of ApiVersions."""
+"""ApiVersions lists the versions of all APIs. With UNSUPPORTED_VERSION, it lists only its own versions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 def test_a_client_that_expects_another_node_bootstraps_again(
     client: Client, cluster: str | None, node: int, code: ErrorCode
 ) -> None:
-    """A request must contain both the expected cluster id and node id, or neither (KIP-1242).
+    """A request must contain both the cluster id and the node id that the client expects, or neither
+    (KIP-1242).
 
     The expected error codes are those of Kafka 4.4.0.
     """

@@ -308,7 +308,7 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the broker holds many unsent bytes, a fetch returns one batch.
+    """If the unsent responses reach MAX_UNSENT_BYTES, a fetch returns only one batch.
 
     Without this limit, clients that do not read their responses could exhaust the broker's memory.
     """

@@ -151,7 +151,7 @@ def test_the_names_of_all_instances_are_bounded(
     assert manager._attribute_size == 2 * size
     manager.on_disconnect(client.conn)
     assert manager._attribute_size == size
-    # An instance is kept even if its own attributes exceed the limit.
+    # The most recently used instance is kept even if its attributes alone exceed the limit.
     monkeypatch.setattr("kproto.broker.client_metrics.MAX_KEPT_BYTES", 1)
     subscribe(client, UUID(int=6))
     assert [*manager._instances] == [UUID(int=6)]

@@ -61,7 +61,7 @@ def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("highest", [4, 6, 8])
 def test_an_old_broker_takes_an_unknown_special_timestamp_for_a_time_before_1970(highest: int) -> None:
-    """An old broker returns the first record for a special timestamp that it does not know.
+    """A special timestamp that an old broker does not know yields the first record.
 
     Special timestamps are negative, so the broker treats an unknown one as a time before 1970.
 

@@ -1,4 +1,4 @@
-"""Metadata describes the cluster and the requested topics, and creates missing topics."""
+"""Metadata describes the cluster and the requested topics, and creates missing topics if this is enabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From version 6 on, TxnOffsetCommit identifies topics by id (KIP-1319), with the errors of Kafka 4.4.0."""
+"""From version 6 on, TxnOffsetCommit identifies topics by id (KIP-1319). The expected errors are those of
+Kafka 4.4.0.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class Committer:
     def commit(
         self, *topics: tuple[UUID, int], version: int = 6, **fields: Any
     ) -> list[tuple[Any, int, int]]:
-        """Commit an offset of each partition. Return the topic id, partition and error code of each."""
+        """Commit an offset for each partition. Return each partition's topic id, index and error code."""
         request = TxnOffsetCommitRequest(
             **{
                 "transactional_id": "x",

@@ -1,4 +1,6 @@
-"""Admin clients end transactions with WriteTxnMarkers; the checks are those of Kafka's ProducerAppendInfo."""
+"""Admin clients end hanging transactions with WriteTxnMarkers. The checks are those of Kafka's
+ProducerAppendInfo.
+"""
 
 from __future__ import annotations
 

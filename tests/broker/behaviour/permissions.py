@@ -27,7 +27,8 @@ class Request(NamedTuple):
     `instead` is a resource type. A permission on a resource of this type can replace a listed permission:
     CREATE on the cluster replaces CREATE on a topic.
 
-    `also` is an operation on the same resource that can replace the listed operation.
+    `also` is an operation on the same resource. A permission for it can replace the one for the listed
+    operation.
     """
 
     title: str

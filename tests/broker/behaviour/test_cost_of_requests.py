@@ -6,7 +6,7 @@ large arrays, repeated names, and names of existing resources.
 A request's work is measured as its number of calls of Python and C functions. Unlike the time, this number
 does not depend on the speed of the machine.
 
-KPROTO_SEED repeats a run. `tox -e soak` draws 10,000 requests.
+`tox -e soak` draws 10,000 requests. To repeat one, set KPROTO_SEED to the seed that its failure reports.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def counting_calls() -> Generator[list[int]]:
 
 
 def check_cost(seed: int) -> None:
-    """Check the cost of the request that `seed` draws. Consecutive seeds draw the APIs in turn."""
+    """Check the cost of the random request of `seed`. Consecutive seeds choose the APIs in turn."""
     stage = stage_with_data()
     requests = LargeRequests(seed, stage, MOST_ELEMENTS)
     version, request = requests.draw(SERVED[seed % len(SERVED)])

@@ -1,4 +1,5 @@
-"""Delegation tokens (KIP-48): logins with tokens, and the permissions for tokens of other owners.
+"""Delegation tokens (KIP-48): logins with tokens, and the permissions to create or describe the tokens of
+other owners.
 
 A client that logs in with a token acts as the token's owner.
 """

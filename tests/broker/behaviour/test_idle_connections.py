@@ -78,7 +78,7 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
             data = [TopicProduceData(name="t", partition_data=part)]
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as silent_client:
-            for _ in range(2):  # A queued request does not keep the connection open.
+            for _ in range(2):  # The second request waits in the queue. It must not keep the connection open.
                 silent_client.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:

@@ -41,7 +41,7 @@ class Reader:
                 self.ends[data.partition_index] = max(data.high_watermark, 0)
 
     def fetch(self, random: Random) -> None:
-        if self.client._asked:  # The client waits for the response to its previous fetch.
+        if self.client._asked:  # The client still waits for the response to its previous fetch.
             return
         indexes = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
         named: list[FetchTopic] = []

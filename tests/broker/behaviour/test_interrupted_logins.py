@@ -1,6 +1,7 @@
 """Interrupted logins leave no socket, state, object or timer behind.
 
-KPROTO_HANDSHAKES is the number of logins; `tox -e soak` runs 10,000. KPROTO_SEED repeats a run.
+KPROTO_HANDSHAKES is the number of logins; `tox -e soak` runs 10,000. To repeat a run, set KPROTO_SEED to the
+seed that its failure reports.
 """
 
 from __future__ import annotations

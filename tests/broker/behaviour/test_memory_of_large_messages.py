@@ -93,7 +93,8 @@ def test_a_client_that_closes_its_side_still_receives_the_whole_response() -> No
         size = begin_to_read(client)
         client.socket.shutdown(socket.SHUT_WR)
         with connected(server.bootstrap) as other:
-            assert other.listed_versions()  # By now the broker has noticed the shutdown of `client`.
+            # By the time it responds, the broker has noticed that `client` shut down its sending side.
+            assert other.listed_versions()
         assert read_response(client, size).responses
         assert client.closed_by_broker()
 

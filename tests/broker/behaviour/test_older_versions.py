@@ -1,4 +1,4 @@
-"""The argument `highest` limits the versions that a broker serves to those of an older Kafka."""
+"""`highest` limits the versions that a broker serves, so that it acts as an older Kafka."""
 
 from __future__ import annotations
 

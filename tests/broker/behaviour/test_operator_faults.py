@@ -221,7 +221,7 @@ def test_a_restarted_broker_keeps_its_records() -> None:
 
 @rule("R175")
 def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
-    """A broker that loads its groups restarts all members' sessions, however long it was down."""
+    """A broker that loads its groups restarts all members' session timeouts, however long it was down."""
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
         with connected(server.bootstrap) as client:

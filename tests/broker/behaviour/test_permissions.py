@@ -552,7 +552,7 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         denied |= {operation: [need.allow(operation)] for operation in tried}
         for attempt, acls in denied.items():
             sent = stage_for(rest + acls).send(request_.api, version, request_.fields)
-            # A caller with DESCRIBE may know the name that belongs to a topic id.
+            # A caller with DESCRIBE on a topic may learn the topic's name from its id.
             knows_name = attempt in (Operation.DESCRIBE, *IMPLIED_BY[Operation.DESCRIBE])
             expected = need.denied.replace(" (by id)", "") if knows_name else need.denied
             assert sent == expected, (need, attempt)

@@ -114,7 +114,7 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
     """The response after a throttled one contains the new high watermark.
 
-    A fetch session remembers a high watermark as returned only if a response contained it.
+    A fetch session records a high watermark as known to the client only if a response contained it.
     """
     stage, me = throttled_client(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))

@@ -8,7 +8,7 @@ If the consumer cannot continue, each poll raises an error with the reason.
 `policy="java"` is not tested here. As in Java, such a consumer believes a wrong response that names another
 member as the group's leader.
 
-KPROTO_SEED repeats a run. `tox -e soak` draws 2,000 schedules.
+`tox -e soak` draws 2,000 schedules. To repeat one, set KPROTO_SEED to the seed that its failure reports.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
     """The user may register the source even if Spark has already found it.
 
-    Spark 4.0 finds the source through `pyspark_kproto`, and raises an error at the second registration.
+    Spark 4.0 finds the source through `pyspark_kproto`, and raises an error if it is registered again.
+    `register` ignores this error.
     """
 
     def refuse(source: object) -> None:
@@ -85,7 +86,7 @@ def test_a_worker_whose_connection_closed_ends_silently(
 ) -> None:
     """A worker whose connection was closed ends without output.
 
-    As in Spark, a daemon forks the worker; Spark's own daemon would print a traceback.
+    As in Spark, a daemon forks the worker. Without kproto's filters, Spark's daemon prints a traceback.
     """
     (tmp_path / "pyspark_work.py").write_text(
         f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"

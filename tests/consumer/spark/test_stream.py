@@ -37,9 +37,9 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
-    """A query keeps the offsets at which it started, even if it has read nothing.
+    """A restarted query keeps its start offsets, even if it has read nothing.
 
-    Options that change before the first record have no effect, as in Spark's own source.
+    Options that change before the first record is read have no effect, as in Spark's own Kafka source.
     """
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)
@@ -468,7 +468,7 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
 
 @pytest.mark.rule("I20")
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
-    """Every batch ends where its rows end (I20), for any limit.
+    """For any limit, a batch advances the end offsets of only those partitions whose rows it contains (I20).
 
     Before each batch, the test writes random numbers of records to both partitions.
     """

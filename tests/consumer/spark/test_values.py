@@ -485,11 +485,11 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 
 
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
-    """A map entry with unknown fields is kept, as in Java's library.
+    """A map entry with unknown fields is kept, as in protobuf's Java library.
 
     protobuf's library for Python (upb) drops a map entry with unknown fields.
 
-    The behaviour of Java's library was checked with its DynamicMessage.
+    The behaviour of the Java library was observed with its class DynamicMessage.
     """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto

@@ -1,4 +1,4 @@
-"""Rows are written as records, in transactions if the options say so.
+"""Rows are written as records, and in transactions if the option transactionalIdPrefix is set.
 
 The writer is called as in Spark, against the embedded broker, without a JVM.
 """

@@ -31,7 +31,7 @@ from tests.rules import rule
 
 NAMES = sorted(ASSIGNORS)
 every = pytest.mark.parametrize("name", NAMES)
-# Kafka's assignors, which treat members in ascending order of their ids. Other assignors need not.
+# Kafka's assignors, which process members in ascending order of their ids. Other assignors may use any order.
 KAFKA = pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 STICKY = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 AssignorInput = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
@@ -349,9 +349,7 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """Assigning a thousand topics to a thousand members executes few lines of Python.
-
-    An assignor executes at most four lines for each pair of a member and a topic.
+    """An assignor executes at most four lines of Python for each pair of a member and a topic.
 
     The test limits lines instead of CPU time, because the number of lines is the same on every machine. At
     this limit, the assignment of ten thousand partitions takes less than half a second of CPU time.
