@@ -107,7 +107,7 @@ def trusting(files: Certificates) -> ssl.SSLContext:
 
 
 def sasl_ssl(place: str, files: Certificates, mechanism: str) -> dict[str, Any]:
-    """Return the options; kafka-python and aiokafka use the same names."""
+    """Return the options of a SASL_SSL client; kafka-python and aiokafka use the same names."""
     how: dict[str, Any] = {
         "bootstrap_servers": place,
         "security_protocol": "SASL_SSL",

@@ -44,7 +44,7 @@ ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 
 
 def suite() -> tuple[Path, Path]:
-    """Return franz-go's tests as a program, and the folder to run it in."""
+    """Compile franz-go's tests; return the executable, and the folder to run it in."""
     compiler = shutil.which("go") or judges.missing("go")
     return original_clients.own_tests(compiler, "github.com/twmb/franz-go", "pkg/kgo")
 

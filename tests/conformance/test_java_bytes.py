@@ -53,9 +53,10 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """How many examples, and how many corrupted copies of them, one run of the tests decodes.
+    """The number of examples, and of corrupted copies of them, that one run of the tests decodes.
 
-    Each byte of an example is replaced, in turn, by `values` random other values.
+    An example has `values` corrupted copies for each of its bytes: `broken_bytes` replaces this byte. Other
+    corrupted copies are truncated.
 
     Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other. Kafka's classes
     draw `kafkas` examples of each.

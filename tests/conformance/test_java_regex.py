@@ -61,7 +61,7 @@ def we_say(pattern: str) -> str:
 
 
 def is_left_out(pattern: str) -> bool:
-    """Return whether kproto rejects the pattern for a reason that is left out of the comparison.
+    """Return whether kproto rejects the pattern for one of two reasons that the comparison ignores.
 
     These reasons are an illegal repetition and an incomplete expression, as in some patterns of `NOT_HERE`.
     """
@@ -72,7 +72,7 @@ def is_left_out(pattern: str) -> bool:
     return False
 
 
-# Patterns that Java accepts and kproto rejects with a message.
+# Patterns that Java accepts, and that kproto rejects with an error.
 NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",

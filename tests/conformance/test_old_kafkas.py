@@ -104,7 +104,7 @@ class Place:
         return consumer
 
     def committed_values(self, topic: str, number: int) -> list[bytes]:
-        """Read `number` values of committed transactions, and all that follow within half a second."""
+        """Read `number` committed values, and then all that the next poll returns within 0.5 s."""
         with Consumer(
             self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as reader:

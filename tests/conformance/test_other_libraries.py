@@ -33,12 +33,12 @@ pytestmark = pytest.mark.clients
 CLIENTS: dict[str, Any] = {"consumer": Consumer, "producer": Producer, "admin": Admin}
 # No client accepts this value, so each option raises ConfigError.
 INVALID = object()
-# Drops librdkafka's warning about a client without addresses.
+# Discards librdkafka's warning about a client without bootstrap servers.
 SILENT = logging.Logger("silent", logging.CRITICAL)
 
 
 def unanswered(kind: str, options: Collection[str]) -> dict[str, str]:
-    """Return the error for each option that kproto neither has nor knows from other libraries."""
+    """Return the error for each option that kproto recognizes neither as its own nor as another library's."""
     errors: dict[str, str] = {}
     for option in options:
         with pytest.raises(ConfigError) as caught:
@@ -131,7 +131,7 @@ def test_options_of_java(kind: str, names_of_java: list[list[str]]) -> None:
 
 
 def unanswered_methods(kind: str, methods: Collection[str]) -> set[str]:
-    """Return the methods that kproto lacks, and for which no error says what to use instead."""
+    """Return the methods that kproto lacks, and whose AttributeError does not say what to use instead."""
     client = CLIENTS[kind]
     name_of_kind = "admin client" if kind == "admin" else kind
     return {

@@ -60,7 +60,7 @@ MARGIN_MS = 300
 # librdkafka's fetch.wait.max.ms, which is short because a fetch in flight delays the next one by up to this
 # time. Calls less than this time apart count as a tie.
 FETCH_WAIT_MS = 50
-SETTLES_MS = 500  # The wait before a client's first request, during which the client connects.
+SETTLES_MS = 500  # The wait (ms) before a client's first request, during which the client connects.
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def draw(random: Random) -> Schedule:
 
 
 def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
-    """Yield schedules without ties, and the results of their requests."""
+    """Yield schedules without ties, each with the results that the model expects."""
     for number in count(seed):
         schedule = draw(Random(number))
         expected = run_model(schedule)
@@ -254,7 +254,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     groups = count()
 
     def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """Return librdkafka's results, or None if every run was late and differed from the model."""
+        """Return librdkafka's results, or None if each try took too long and differed from the model."""
         for _ in range(TRIES):
             theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:

@@ -31,7 +31,7 @@ LINES: Final = 30
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 
-# Request -> its weight in the draw, and its versions.
+# Requests, each with its weight in the draw and its (lowest, highest) version.
 VERBS: Final = (
     ("join", 6, (2, 9)), ("sync", 5, (0, 5)), ("heartbeat", 3, (0, 4)), ("leave", 2, (0, 5)),
     ("commit", 3, (2, 9)), ("fetch", 2, (1, 9)), ("delete-offsets", 1, (0, 0)), ("describe", 2, (0, 6)),

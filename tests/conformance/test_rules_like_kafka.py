@@ -72,7 +72,7 @@ Codes = list[tuple[object, ...]] | str
 
 
 def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """Return requests by name: with deprecated fields, with duplicates, and for resources of all types."""
+    """Return named requests: with deprecated fields, with duplicates, and for resources of all types."""
     requests_by_name: dict[str, Message] = {}
     for kind, name in (
         *((2, name) for name in ("may-read", "may-not", "absent", "")),
@@ -161,7 +161,7 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
     """Add the topics' names to a request that identifies topics by id.
 
-    The request's version decides whether names or ids are sent.
+    The request's version decides whether topic names or topic ids are sent.
     """
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in [*(getattr(request, "topics", None) or []), *getattr(request, "topic_data", [])]:

@@ -138,7 +138,7 @@ def test_failed_position_validations_are_retried_in_one_request(code: ErrorCode)
 def test_partitions_that_fail_in_one_response_are_one_error(kind: type) -> None:
     """A poll raises one error that names all topics, like Java's TopicAuthorizationException.
 
-    Regression: a poll raised one error for each partition.
+    Regression: a poll raised a separate error for each of these partitions.
     """
     world = World({"t": MANY})
     partitions = [tp("t", index) for index in range(MANY)]

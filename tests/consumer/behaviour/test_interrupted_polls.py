@@ -93,7 +93,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            # In every other run a complete poll precedes the interrupted one.
+            # In every second run a complete poll precedes the interrupted one.
             offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)
@@ -113,7 +113,8 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
 def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
     """Ctrl-C at any line of a waiting poll raises KeyboardInterrupt.
 
-    Regression: the poll released a lock that it did not hold, and raised RuntimeError instead.
+    Regression: the poll released a lock that it did not hold, and raised RuntimeError instead of
+    KeyboardInterrupt.
     """
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:

@@ -290,7 +290,8 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
     """A member that is fenced between two polls raises the error before it rejoins.
 
-    If the application stops because of the error, the member does not fence the newer process.
+    The application can then stop. A member that rejoined would fence the newer process, which has the same
+    `group_instance_id`.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -345,7 +346,8 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
     """With Java's policy, a commit during a JoinGroup fails immediately, and no request is sent.
 
-    With kproto's policy the commit waits. Java's behaviour was observed in kafka-clients 4.3.1.
+    With kproto's policy the commit waits for the join and then succeeds. Java's behaviour was observed in
+    kafka-clients 4.3.1.
     """
     world = World({"t": 2}, latency=(50, 50))
     log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})

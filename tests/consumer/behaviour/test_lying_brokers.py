@@ -42,7 +42,7 @@ def without(api: str) -> tuple[str, Callable[[list[Any]], list[Any]]]:
 
 
 def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
-    """Check that a consumer soon reads new records after a broker's lie.
+    """Check that, despite a broker's lie, a consumer reads each new record within a limit.
 
     The limit is the maximum age of metadata plus `SLACK_MS`.
     """
@@ -78,7 +78,7 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
 
 
 def check_writes_on(lie: Lie, brokers: int = 2) -> None:
-    """Check that a producer soon writes a record after a broker's lie.
+    """Check that, despite a broker's lie, a producer never pauses its writes longer than a limit.
 
     The limit is the maximum age of metadata plus `SLACK_MS`.
     """

@@ -1,4 +1,4 @@
-"""Many partitions, most of which are idle, cost few requests and few calls."""
+"""Many partitions, most of which are idle, cost few requests and few function calls."""
 
 from __future__ import annotations
 

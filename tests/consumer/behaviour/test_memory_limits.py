@@ -1,6 +1,6 @@
 """The memory for fetched records is bounded.
 
-Memory use is bounded for any number of partitions, and for applications of any speed.
+The limit holds for any number of partitions, and however rarely the application polls.
 """
 
 from __future__ import annotations

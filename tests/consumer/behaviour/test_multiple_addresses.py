@@ -21,7 +21,7 @@ from tests.consumer.behaviour.socket_servers import Script, serving, several
 
 @contextmanager
 def broker_on_second_address(script: Script) -> Generator[int]:
-    """Yield a port that the function `script` serves at 127.0.0.1, and a broker at 127.0.0.2."""
+    """Yield a port: the function `script` serves it at 127.0.0.1, and an embedded broker at 127.0.0.2."""
     with serving(script) as address:
         port = int(address.rpartition(":")[2])
         with running({"flights": 1}, listen=[f"PLAINTEXT://127.0.0.2:{port}"]):

@@ -25,7 +25,7 @@ from tests.consumer.engine.stage import AUTO, GROUP
 from tests.consumer.stage import Client, Consumer, World, tp
 
 T0, U0 = tp("t", 0), tp("u", 0)
-# Kafka 2.8 to 4.1: topic ids exist, and OffsetCommit identifies topics by name.
+# Kafka 2.8 to 4.1: topic ids exist, but OffsetCommit still identifies topics by name.
 COMMITS_BY_NAME = {"OffsetCommit": 9, "OffsetFetch": 9}
 WITHOUT_TOPIC_IDS = {"Metadata": 9, "Fetch": 12, "DeleteTopics": 5, **COMMITS_BY_NAME}
 SLOW = {"metadata_max_age_ms": 300_000}

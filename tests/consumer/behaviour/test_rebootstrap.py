@@ -85,7 +85,7 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 
 
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
-    """A client that gets no metadata for `metadata.recovery.rebootstrap.trigger.ms` forgets its brokers.
+    """A client that gets no metadata for `metadata.recovery.rebootstrap.trigger.ms` rebootstraps.
 
     Trying all 30 brokers first would take minutes, because none responds.
     """
@@ -176,7 +176,7 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """The client requests metadata again from a silent bootstrap broker if it knows no other broker.
+    """If its only bootstrap broker does not respond, a client reconnects and repeats the request.
 
     The client in this test has one bootstrap address, and knows no brokers.
     """

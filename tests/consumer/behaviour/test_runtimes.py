@@ -52,7 +52,7 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients report an unreachable cluster after 0.2 s instead of two seconds."""
+    """Let clients report an unreachable cluster after 0.2 s instead of 2 s."""
     monkeypatch.setattr("consumer.engine.metadata.updater.BOOTSTRAP_REPORT_DELAY_MS", 200)
 
 
@@ -203,7 +203,8 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        # The position is committed here, because `close` would otherwise report a failed commit.
+        # The position is committed while the broker runs. Otherwise `close` would try to commit it, and
+        # report the failure.
         consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()
@@ -530,7 +531,8 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
     """Each report reaches its callback once, although two threads publish reports.
 
-    The test makes the consumer's thread and the application's thread publish at the same time.
+    The test makes several threads publish reports at the same time, as the consumer's thread and the
+    application's thread may.
     """
     failed: list[BaseException] = []
 
