@@ -37,7 +37,7 @@ class _Frame:
 def check_cells(
     patch: pytest.MonkeyPatch, table: Table[Any, Any], codes_of: CodesOf | None = None
 ) -> set[Key]:
-    """Make each step that violates its cell fail, until `patch` is undone.
+    """Until `patch` is undone, fail each step whose moves or error codes its table cell does not list.
 
     Returns the set of cells entered so far. Every later step adds its cells to this set.
 

@@ -18,7 +18,8 @@ GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkag
 BESIDES = {"franz-go": "franzgo"}
 # Clients of which kproto has no model. Their programs support only the commands subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # Runs sarama or franz-go with TLS and SASL. Its source documents the commands.
+# The program that runs sarama or franz-go with TLS and SASL. members/secured/main.go documents its commands.
+SECURED = "secured"
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 

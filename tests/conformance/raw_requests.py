@@ -418,9 +418,9 @@ class ScriptRunner:
         connection.send(make(actor, merged, version), version)
 
     def _receive_other_member_ids(self, response: Any) -> None:
-        """Receive other members' JoinGroup responses before the script reaches the lines for them.
+        """Receive other members' JoinGroup responses before the script reaches the lines that expect them.
 
-        The method returns as soon as it knows which actor has which member id in `response`.
+        The method returns as soon as it knows the actor of each member id in `response`.
         """
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():
@@ -478,7 +478,7 @@ class ScriptRunner:
     def _id(self, name: str) -> str:
         """Return the member id of the script's actor `name`.
 
-        If the script has no such actor, return `name` itself, or the empty id for "none".
+        If the script has no such actor, return the empty id for "none", and `name` itself for any other name.
         """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 

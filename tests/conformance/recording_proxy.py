@@ -65,7 +65,7 @@ class RecordedRequest:
 class RecordingProxy:
     """A proxy that forwards all requests and responses unchanged, except those that a test selects.
 
-    A test selects them with the methods `inject`, `hold`, `refuse` and `cut`.
+    A test selects these requests and responses with the methods `inject`, `hold`, `refuse` and `cut`.
 
     `also` names the APIs that are recorded in addition to the group APIs.
     """
@@ -261,7 +261,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     Equal consecutive requests become one line, and so do consecutive successful commits of a member, with the
     last offset of each partition.
 
-    Requests of the APIs in `leave_out` are left out, too, except those with an injected response.
+    The result also omits requests of the APIs in `leave_out`, except requests with an injected response.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []

@@ -130,7 +130,7 @@ def real_kafka(
 
 @contextlib.contextmanager
 def embedded_kafka(folder: Path) -> Iterator[Secured]:
-    """Run embedded brokers with the same listeners as `real_kafka`, without session expiry."""
+    """Run embedded brokers with the listeners of `real_kafka`. Authenticated connections do not expire."""
     files = certificates(folder)
     settings = {
         "authorizer.class.name": "StandardAuthorizer",

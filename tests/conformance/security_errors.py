@@ -72,7 +72,7 @@ def expired_token() -> str:
 def token_within_skew() -> Token:
     """Return a token that expired 30 s ago: within `SKEW_MS`, so the listener SKEWED accepts it.
 
-    The client expects the token to expire much later.
+    The `Token` object, however, gives the client an expiry time in the far future.
     """
     return Token(_token(-90), 1e11)
 

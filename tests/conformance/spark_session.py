@@ -19,7 +19,7 @@ RowWriter = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The Spark session of all tests, from `consumer.spark.session`. Spark writes its event log."""
+    """The Spark session of all tests, made by `consumer.spark.session`, with Spark's event log enabled."""
     try:
         import pyspark  # noqa: F401
     except ImportError:

@@ -1,6 +1,7 @@
 """Every method of `Admin` works on a real Kafka, except two. On the embedded broker it works or is rejected.
 
-docs/java-admin.json lists the methods of Java's Admin, and those that the embedded broker does not serve.
+docs/java-admin.json lists the methods of Java's Admin. It also lists those of them that the embedded broker
+does not serve.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history of a group contains its ownerships, its removals, and the cause of each generation."""
+"""The history of a group contains its ownerships, its removed members, and the cause of each generation."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ CAUSES: dict[str, tuple[Callable[[World, Any], object], str]] = {
 
 
 def models_with_causes() -> Iterator[Any]:
-    """Yield each model with each cause. The quick tests use one model for each cause."""
+    """Yield each client model with each cause of a generation.
+
+    The quick tests use one model for each cause.
+    """
     for number, model in enumerate(MODELS):
         for place, (name, (happens, cause)) in enumerate(CAUSES.items()):
             marks = [] if place == number else [pytest.mark.thorough]

@@ -72,7 +72,7 @@ def definitions(folder: Path) -> dict[str, Definition]:
 
 
 def release_of(folder: Path) -> str:
-    """Return the version of the Kafka whose jars are in a folder."""
+    """Return the Kafka release whose jars are in a folder."""
     (path,) = folder.glob("kafka-clients-[0-9]*.jar")
     return path.stem.removeprefix("kafka-clients-")
 

@@ -201,7 +201,7 @@ def test_the_declarations_are_those_of_the_jars(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_all_declarations_are_rebuilt_from_the_jars(tmp_path: Path) -> None:
-    """Without any declarations, the command writes the same modules with the same messages and fields."""
+    """From the jars alone, the command writes modules with the same messages and fields as kproto's."""
     shutil.copy(FOLDER / "index.py", tmp_path)
     update(definitions(jars()), tmp_path)
     for path in tmp_path.glob("*.py"):

@@ -8,7 +8,7 @@ NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def test_the_poll_before_the_seek_lasts_as_long_as_the_sleep_of_the_document() -> None:
-    """S0-4: the join takes longer than the poll, so the poll returns after its timeout."""
+    """S0-4: the join takes longer than the timeout of the poll, so the poll returns without a record."""
     act = find("S0-4").run(Parameters(join_after_ms=5_000)).acts[0]
     subscribed, requested = (moment.at for moment in act.moments[:2])
     assert requested - subscribed == 100

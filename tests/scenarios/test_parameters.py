@@ -71,7 +71,7 @@ def kinds(run: ScenarioRun) -> set[str]:
 
 
 def shows_interval(run: ScenarioRun, kind: type[Any], interval_ms: int) -> bool:
-    """Return whether some client sends two successive requests of this class at about this interval."""
+    """Return whether a client sends two successive requests of this class at about this interval."""
     times: dict[tuple[int, str], list[int]] = {}
     for world, name, at, _ in requests(run, kind):
         times.setdefault((id(world), name), []).append(at)
@@ -157,7 +157,7 @@ def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -
 
 
 def played_by_any_client() -> Iterator[Any]:
-    """Yield the scenarios of the documents that any client can play, with each client."""
+    """Yield each scenario of the documents that has a `client` parameter, once for each client."""
     found = [story.id for story in scenarios() if "client" in story.takes and story.id[:2] != "S4"]
     for number, story_id in enumerate(found):
         for place, client in enumerate(clients()):

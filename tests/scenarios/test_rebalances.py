@@ -1,4 +1,4 @@
-"""The scenarios about rebalances show what their parameters and the chosen client imply."""
+"""The outcome of a scenario about rebalances depends on its parameters and client as expected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNMET_IN_S4_3 = {"sarama-cluster": NO_STATIC_MEMBERS, "kafka-go": NO_STATIC_MEMB
 
 
 def pairs(values: Sequence[object]) -> list[Any]:
-    """Return each pair of a value and a scenario.
+    """Return each pair of an element of `values` and a scenario.
 
     The quick tests run each scenario with one value. They skip S4-2 and S4-7, which run many worlds.
     """

@@ -880,7 +880,7 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Store the first `times` batches that contain only "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    """Store the first `times` batches whose only value is "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 
     If `too_large` is not 0, it is the error code for batches of several records.
 

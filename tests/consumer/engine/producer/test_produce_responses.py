@@ -138,7 +138,7 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_that_a_retry_would_repeat_fails_the_batch_at_once(error: KprotoError) -> None:
-    """Java's Sender also fails the batches of a request after these errors."""
+    """As in Java's Sender, each of these errors fails the batches of the request without a retry."""
     world = World({"t": 1}, latency=(50, 50))
     producer = world.producer(linger_ms=0)
     first = producer.must_send("t", "x")
@@ -164,7 +164,7 @@ def test_a_batch_without_a_response_is_sent_again_after_a_backoff() -> None:
 
 
 def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
-    """Java's Sender requests a metadata update for errors of the kind InvalidMetadataException."""
+    """Java's Sender requests a metadata update for every InvalidMetadataException, subclasses included."""
     world = World({"t": 1}, brokers=2)
     producer = world.producer(linger_ms=0, retry_backoff_ms=900, retry_backoff_max_ms=900)
     first = producer.must_send("t", "x")

@@ -1,4 +1,4 @@
-"""A producer without transactions requests a producer id once, and increments its epochs."""
+"""A producer without transactions requests one producer id, and then bumps its epochs itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_partition_that_has_used_all_epochs_gets_a_new_producer_id() -> None:
     assert second.epoch == 0
     assert len(world.requests_of(producer, InitProducerIdRequest)) == 2
     assert values_of(world, "t", 0) == ["0", "1", "2"]
-    # The epochs of another partition are counted separately.
+    # The producer counts the epochs of each partition separately.
     second_queue = producer.engine.records.queues[tp("t", 1)]
     assert delivered(world, producer, "x", partition=1) == second
     second_queue.needs_new_epoch = True

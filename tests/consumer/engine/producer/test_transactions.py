@@ -412,7 +412,7 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 
 
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
-    """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
+    """If the coordinator is older than Kafka 2.5, an abort waits for the batches in flight, as in Java.
 
     The abort keeps the epoch, because only coordinators of Kafka 2.5 and later can bump it at the producer's
     request (KIP-360).
@@ -496,7 +496,7 @@ def test_before_kafka_2_5_the_first_sequence_number_is_used_again_if_its_batch_i
 def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers() -> None:
     """The leader's log contains no batch of the producer: it was re-created, or its records were deleted.
 
-    A broker before Kafka 2.4 then accepts only the sequence number 0.
+    In both cases a broker before Kafka 2.4 accepts only the sequence number 0.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -516,7 +516,7 @@ def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers()
 
 
 def test_before_kafka_2_5_batches_are_renumbered_if_the_producers_records_were_deleted() -> None:
-    """If the log now begins after the last acknowledged record, no record was lost.
+    """The log start offset is above the last acknowledged offset, so deletion explains the missing records.
 
     As in Java, the transaction need not be aborted: its batches are sent again, beginning with 0.
     """

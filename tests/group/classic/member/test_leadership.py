@@ -213,7 +213,7 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
     """With `check_inherited_plan`, a dynamic leader assigns even if the response says to skip the assignment.
 
-    Java's leader skips the assignment, so no member owns a partition.
+    Without this policy the leader skips the assignment, as Java's leader does, so no member owns a partition.
     """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
@@ -517,7 +517,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
     """The JoinGroup of a leader whose pattern matches new topics gives changed metadata as its reason.
 
-    JoinGroup has this reason although the subscription has also changed, as in Java.
+    As in Java, the reason is changed metadata even if the subscription has also changed.
     """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
