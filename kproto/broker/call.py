@@ -124,6 +124,6 @@ class DelayedRequest(Protocol):
     def try_complete(self, *, force: bool = False) -> Message | None:
         """Return the response if the request can be completed now or `force` is set, else None.
 
-        A call may replace the elements of `waits_for`.
+        `try_complete` may replace the elements of `waits_for`.
         """
         ...

@@ -164,7 +164,9 @@ class ClientMetricsInstance:
 
     @property
     def attribute_size(self) -> int:
-        """The total number of characters in the attributes, most of which the client chooses."""
+        """The total number of characters in the attributes. It is limited, because clients choose most
+        attributes.
+        """
         return sum(map(len, self.attributes.values()))
 
     def accepts_get(self, now: int) -> bool:

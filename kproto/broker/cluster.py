@@ -122,7 +122,7 @@ class BrokerCluster:
     def unregister(self, node: int) -> bool:
         """Remove the registration of a stopped node; return whether the node was registered.
 
-        A running node is always registered, and stays so.
+        A running node stays registered, as if it registered itself again immediately.
         """
         if node in self.nodes:
             self._unregistered.discard(node)
@@ -257,7 +257,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether this node must check that it serves the group before it handles a group request.
+        """Whether a node must check that it serves the group of a request before it handles the request.
 
         Another node may coordinate the group, or the group may still be loading.
         """

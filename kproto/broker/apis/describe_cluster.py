@@ -30,7 +30,7 @@ CONTROLLERS: Final = 2
 
 
 def handle_describe_cluster(broker: Broker, call: Call) -> Result:
-    """Describe the nodes of the cluster; this broker has no controller endpoint."""
+    """Describe the brokers of the cluster; reject a request for any other endpoint type."""
     request = call.request
     assert isinstance(request, DescribeClusterRequest)
     if request.endpoint_type != BROKERS:

@@ -71,7 +71,7 @@ def _config_documentation(resource_type: int, name: str) -> str:
 
 
 def _describe_resource(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
-    """Return the requested configs of a resource, or an error. The configs have no documentation yet."""
+    """Return the requested configs of a resource, or an error. The caller adds the documentation."""
     resource_type, name = resource.resource_type, resource.resource_name
     error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
     topic = broker.topics.named(name)

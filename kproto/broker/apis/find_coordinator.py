@@ -52,7 +52,7 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
 
 
 def _coordinator_node(broker: Broker, key: str, key_type: int) -> Node | None:
-    """Return the coordinator of a group or transactional id, or None if this node is down."""
+    """Return the node that coordinates a group or transactional id, or None if that node is down."""
     cluster = broker.cluster
     if key_type == TRANSACTION:
         return cluster.nodes.get(cluster.transaction_coordinator_of(key))

@@ -46,7 +46,7 @@ def _resource_response(
 def _authorize(access: Access, request: IncrementalAlterConfigsRequest) -> Authorized:
     """Refuse resources without permission.
 
-    The handler rejects the resources that are refused before authorization, so they count as permitted.
+    A resource that the handler rejects regardless of permissions counts as permitted.
     """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []

@@ -302,7 +302,8 @@ def _transaction_errors(
         adds=adds,
         knows_abortable=call.version >= KNOWS_ABORTABLE_SINCE,
     )
-    # Clients that add the partition by writing to it retry after CONCURRENT_TRANSACTIONS themselves.
+    # Clients that add the partition by writing to it can retry after CONCURRENT_TRANSACTIONS. Older clients
+    # get the retriable error NOT_ENOUGH_REPLICAS instead.
     replaced_errors = _REPLACED_ERRORS if adds else (*_REPLACED_ERRORS, ErrorCode.CONCURRENT_TRANSACTIONS)
     return {
         partition: ErrorCode.NOT_ENOUGH_REPLICAS if error in replaced_errors else error

@@ -104,7 +104,7 @@ def _exists(broker: Broker, partition: _Partition, *, by_id: bool) -> bool:
 
 
 def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> ErrorCode:
-    """Return the error for a missing partition: UNKNOWN_TOPIC_ID only if the topic's id is unknown."""
+    """Return UNKNOWN_TOPIC_ID if the topic's id is unknown, and UNKNOWN_TOPIC_OR_PARTITION otherwise."""
     is_id_unknown = by_id and broker.topics.name(partition.topic_id) is None
     return missing_topic(by_id=is_id_unknown)
 

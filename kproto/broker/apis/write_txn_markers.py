@@ -45,7 +45,8 @@ def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, WriteTxnMarkersRequest)
-    # Kafka fails to build a marker batch with a negative producer id or epoch.
+    # Kafka responds with UNKNOWN_SERVER_ERROR, because it cannot build a marker batch with a negative
+    # producer id or epoch.
     if any(marker.producer_id < 0 or marker.producer_epoch < 0 for marker in request.markers):
         return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     results: _Results = {}
