@@ -49,7 +49,7 @@ _MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 def is_due(partition: Partition, config: Config, now: int) -> bool:
-    """Return whether a log exceeds `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
+    """Return whether a log's dirty part exceeds `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
     end = _compaction_end(partition, config, now)
     cleanable = [segment for segment in partition.log.segments if segment.base_offset < end]
     dirty = [segment for segment in cleanable if segment.base_offset >= partition.compacted_to]
@@ -241,7 +241,7 @@ class _CleanedTransactionMetadata:
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
         # The ids of producers with a batch in a transaction that is not aborted.
         self._ongoing_committed: set[int] = set()
-        # The aborted transactions without records: only the marker remains.
+        # The aborted transactions of which the log contains only the marker.
         self.emptied: list[AbortedTransactionRange] = []
 
     def on_batch_read(self, batch: Batch) -> bool:

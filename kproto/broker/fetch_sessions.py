@@ -137,7 +137,7 @@ class FetchSession:
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order.
 
-        If the reader differs from that of the last fetch, all idle partitions become active first.
+        If `reader` differs from the reader of the last fetch, all idle partitions become active first.
         """
         # The new reader's permissions or isolation level may let it read records of idle partitions.
         if reader != self.reader:

@@ -124,7 +124,7 @@ class LargeRequest:
     def add_response(self, response: Message, frame: bytes) -> bytes | None:
         """Add a piece's response; after the last piece, return the frame of the whole response.
 
-        `frame` is the encoded `response`. While pieces remain, the result is None.
+        `frame` is the encoded `response`. While pieces remain, the method returns None.
         """
         cls, version = type(response), self._version
         assert self._divided is not None

@@ -89,7 +89,7 @@ class Log:
         self._base_offsets: list[int] = []
         # The offset after the last offset of each batch.
         self._next_offsets: list[int] = []
-        # For each batch, the total size of all batches ever stored up to and including it.
+        # For each batch, the total size (bytes) of all batches ever stored, up to and including this batch.
         self._size_sums: list[int] = []
         # The maximum timestamp of each batch.
         self._batch_timestamps: list[int] = []
@@ -217,7 +217,7 @@ class Log:
     def delete_before(self, offset: int) -> None:
         """Move the start offset forward to `offset`, and delete the batches that end before it.
 
-        The segments stay. The leader epoch of the new start offset becomes the first one.
+        The segments are not changed. The leader epoch of the new start offset becomes the first known epoch.
         """
         self.start_offset = max(self.start_offset, offset)
         count = bisect_right(self._next_offsets, self.start_offset)

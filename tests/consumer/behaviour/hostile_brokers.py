@@ -224,7 +224,7 @@ def check_producer_recovers(world: Refusing, late: bool, times: int) -> Applicat
 
 
 class Clerk(Application):
-    """An application that writes records and offsets in transactions, and aborts those that cannot commit."""
+    """An application that writes records and offsets in transactions, and aborts transactions that fail."""
 
     def __init__(self, world: Refusing) -> None:
         super().__init__(world, transactional_id="x", max_block_ms=20_000)

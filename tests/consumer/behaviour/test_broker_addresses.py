@@ -1,4 +1,4 @@
-"""After brokers swap their addresses, a client opens new connections. Errors show IPv6 addresses."""
+"""Clients open new connections when brokers swap addresses, and show IPv6 addresses in brackets."""
 
 from __future__ import annotations
 

@@ -861,7 +861,7 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
 
 
 def _rejoining(**options: Any) -> Solo:
-    """Return a member that has sent JoinGroup and keeps two partitions meanwhile. Its session starts now."""
+    """Return a member that has sent JoinGroup and still owns two partitions. Its session starts now."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
     solo.apply(PollEntered())
     solo.apply(RejoinRequested("because"))

@@ -377,7 +377,7 @@ def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) 
 
 
 def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
-    """The member rejoins after each assignment, and backs off after five JoinGroups.
+    """The member rejoins after each assignment. After five JoinGroups without a delay, it backs off.
 
     A single cooperative revocation is not delayed, because it takes only two JoinGroups.
     """

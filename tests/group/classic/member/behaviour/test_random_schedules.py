@@ -57,7 +57,7 @@ MOVES = st.one_of(
 
 
 def answer(request: Message, code: int, generation: int, index: int) -> Message:
-    """Return a coordinator's response. This member leads odd generations, and its assignment is `t-index`."""
+    """Return a coordinator's response. This member leads odd generations, and owns partition `index` of t."""
     if isinstance(request, JoinGroupRequest):
         mine = JoinGroupResponseMember(member_id="me", metadata=request.protocols[0].metadata)
         return JoinGroupResponse(
