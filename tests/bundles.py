@@ -16,7 +16,7 @@ Case = TypeVar("Case")
 
 
 def bundles(cases: Sequence[Any], count: int = 12) -> list[Any]:
-    """Divide cases into `count` parameters of a test, which pytest-xdist distributes among its workers."""
+    """Divide `cases` into `count` parameters of one test, so that pytest-xdist can distribute them."""
     return [pytest.param(cases[n::count], id=f"{n + 1} of {count}") for n in range(count)]
 
 

@@ -26,7 +26,7 @@ The broker deliberately differs from Kafka in these points:
 * Only topic configs whose `TopicConfig.acts` is true have an effect, as their documentation in
   DescribeConfigs responses says. Other topic configs are accepted, stored and described.
 
-* A topic without `retention.ms` keeps its records, whereas Kafka deletes them after a week.
+* Records are kept without a time limit by default, whereas Kafka deletes them after a week.
 
 * A broker config can be changed dynamically only if the broker can apply it without a restart
   (`Setting.dynamic`). Dynamic configs with unknown names are rejected, whereas Kafka accepts them.

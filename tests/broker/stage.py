@@ -406,7 +406,7 @@ VALID_TOPIC_CONFIGS = (
     ("retention.ms", " 5 "),
     ("retention.ms", "+5"),
     ("retention.ms", "-1"),
-    ("retention.ms", "\u0663"),  # The Arabic digit three, a number for Java.
+    ("retention.ms", "\u0663"),  # The Arabic-Indic digit three, which Java parses as 3.
     ("retention.ms", "9223372036854775807"),
     ("retention.bytes", "-5"),
     ("max.message.bytes", "2147483647"),

@@ -94,7 +94,7 @@ def test_a_connection_that_its_client_has_aborted_does_not_delay_others(
 def test_every_accepted_connection_has_its_protocol_when_close_returns(
     turns: int, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """When `close` returns, every accepted connection has its protocol.
+    """When `close` returns, every accepted connection has been passed to its protocol.
 
     An accepted socket without a protocol would never be closed, and Python would warn about it.
     """

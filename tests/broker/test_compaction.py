@@ -179,7 +179,8 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
     """Compaction keeps a batch unchanged if two of its records have the same offset.
 
-    The batch's CRC is valid, but kproto's encoder rejects offsets that do not increase.
+    The broker accepts the batch, because its CRC is valid. But compaction cannot encode it again: kproto's
+    encoder rejects offsets that do not increase.
     """
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
@@ -227,7 +228,7 @@ def test_records_without_a_key_are_removed(stage: Stage, client: Client) -> None
 
 
 def write_transaction(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
-    """Write a transaction with one batch for each of `values`, under the key a."""
+    """Write a transaction with one batch for each of `values`. Each batch has one record, with the key a."""
     for number, value in enumerate(values):
         batch = batch_of_pairs(
             stage.now,

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): requests and responses contain only the changes."""
+"""Fetch sessions (KIP-227): later requests and responses contain only changed partitions."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject
 
 
 def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
-    """An oversized response becomes an error, and the next request is served.
+    """The broker replaces an oversized response with an error, and serves the next request.
 
     A long client id makes JoinGroup's response too large, because the generated member id begins with it.
     """

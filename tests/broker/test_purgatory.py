@@ -1,4 +1,4 @@
-"""The purgatory finds the delayed requests that a partition or session completes, and those that expire."""
+"""The purgatory finds delayed requests by the partition or session that they wait for, or by deadline."""
 
 from __future__ import annotations
 

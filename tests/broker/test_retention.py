@@ -13,7 +13,8 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
-LARGE = b"x" * 700_000  # With the minimum value of segment.bytes, each batch has its own segment.
+# Two such batches exceed 1 MiB, the minimum of segment.bytes, so each gets its own segment.
+LARGE = b"x" * 700_000
 
 
 def set_configs(stage: Stage, **configs: object) -> Topic:
@@ -23,7 +24,7 @@ def set_configs(stage: Stage, **configs: object) -> Topic:
 
 
 def write(client: Client, *ages: int, value: bytes = b"x") -> None:
-    """Write one batch for each of `ages`. The batch is `age` ms old."""
+    """For each age (ms) in `ages`, write a batch whose timestamp is that much older than now."""
     for age in ages:
         assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
 
@@ -123,7 +124,7 @@ def test_the_brokers_retention_applies_to_topics_without_their_own(
 ) -> None:
     """The broker's retention configs apply to topics that do not set these configs.
 
-    With `later` the broker's configs are set dynamically while the broker runs.
+    If `later` is true and all the configs are dynamic, they are set while the broker runs.
     """
     dynamic = later and properties.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))
@@ -173,7 +174,7 @@ def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client)
 
 
 def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> None:
-    """The first check runs 30 s after the start, and later checks run every five minutes."""
+    """The broker first checks retention 30 s after its start, and then every five minutes."""
     set_configs(stage, retention_ms=1_000)
     write(client, 0)
     stage.now += 29_999
@@ -220,7 +221,7 @@ def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage:
 
 def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
     set_configs(stage, segment_ms=100, retention_ms=-1)
-    write(client, 0, 0, 500, 200)  # The timestamp of the last batch is not the latest one.
+    write(client, 0, 0, 500, 200)  # The last batch does not have the latest timestamp.
     log = stage.log("t")
     log.roll()
     write(client, 400)

@@ -102,7 +102,7 @@ class Shell:
     def __call__(self, words: str, *more: str, code: int = 0) -> list[str]:
         """Run `kproto WORDS MORE --bootstrap ...`, check its exit code, and return its lines.
 
-        Afterwards `errors` contains the text that the command wrote to stderr.
+        After the call, `errors` contains the text that the command wrote to stderr.
         """
         command = [*words.split(), *more, "--bootstrap", self.bootstrap]
         try:

@@ -177,7 +177,7 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """A proxy also closes a connection that it accepts just before it is stopped.
+    """When a proxy stops, it also closes a connection that it accepted just before.
 
     The proxy is stopped `turns` iterations of the event loop after the connect. If the connection stayed
     open, the proxy would serve it some iterations later.
@@ -318,7 +318,7 @@ def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
 ) -> None:
     """A TLS error between the proxy and the cluster is logged once.
 
-    On a TLS error, the proxy's client sees only a closed connection.
+    The proxy's client sees only a closed connection.
     """
     pytest.importorskip("trustme")
     files, wants_certificate = certificates(tmp_path), "certificate" in listener

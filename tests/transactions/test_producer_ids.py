@@ -1,4 +1,4 @@
-"""InitProducerId returns a new identity or continues one, and aborts an ongoing transaction.
+"""InitProducerId returns a new producer id or the next epoch, and aborts an ongoing transaction.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses with Kafka's.
 """

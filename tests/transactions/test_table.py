@@ -1,4 +1,4 @@
-"""The transaction coordinator's table is complete, and `step` rejects events and requests outside it."""
+"""The transaction coordinator's table is complete, and `step` rejects events and requests without a cell."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
 
 
 def missing_names_are_rejected() -> None:
-    """Type checkers reject names that the packages lack, although the packages import their names lazily."""
+    """Type checkers reject names that the lazily importing packages do not define."""
     _ = kproto.Konsumer  # type: ignore[attr-defined]
     _ = consumer.Konsumer  # type: ignore[attr-defined]
     _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Properties of a compiled decoder and encoder, for the compiler and for its mutants.
+"""Properties that every compiled decoder and encoder must have.
 
 Each property draws its own examples, and raises an error for the first example that violates it. `Make` holds
 a decoder and an encoder: those of `compiler` or of a mutant.

@@ -81,7 +81,7 @@ class Process:
 
 
 class Transacting(RuleBasedStateMachine):
-    """One topic, one group, and three processes, two of which share a transactional id."""
+    """Run three producer processes, two of which share a transactional id, on one topic and one group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_to_a_missing_partition(self, who: int) -> None:
-        """Produce to a partition that was not added, with a version that requires AddPartitionsToTxn."""
+        """Produce without AddPartitionsToTxn, in version 9, which does not add partitions implicitly."""
         process = self.started(who)
         if process.open is not None:
             return
@@ -305,7 +305,7 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 def checked_cells() -> Iterator[set[Key]]:
     """Check each step of the transaction coordinator against TABLE (`check_cells`).
 
-    Yield the set of cells entered so far, each as its event kind and state.
+    Yield the set of TABLE's cells that have been entered so far, each as its event kind and state.
     """
     with pytest.MonkeyPatch.context() as patch:
         yield check_cells(patch, TABLE, codes_of)
@@ -324,7 +324,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     examples = min(60, 4 * settings().max_examples)
     with checked_cells() as entered:
         explore(examples)
-        for _ in range(5):  # Draw more examples until every wanted cell has been entered.
+        for _ in range(5):  # Draw more examples until every cell in `wanted` has been entered.
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered

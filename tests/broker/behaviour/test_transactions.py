@@ -239,7 +239,7 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker remembers rejected attempts to write the first batch of a transaction.
+    """Rejected attempts to write a transaction's first batch limit its sequence number.
 
     The broker remembers the lowest sequence number of the attempts, and whether the batch must start at
     sequence number 0, as in a KIP-890 transaction. The model is Kafka's VerificationStateEntry.
@@ -249,7 +249,7 @@ def test_attempts_to_write_the_first_batch_are_remembered(
     assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(1)
     refused = producer.write(b"b", partition=1, base_sequence=5, version=9, is_transactional=False)
-    assert refused.error_code == 0  # Without a transaction, any first sequence number is valid.
+    assert refused.error_code == 0  # A producer's first non-transactional batch may have any sequence number.
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 

@@ -15,7 +15,7 @@ def test_a_changed_password_takes_effect_immediately() -> None:
 
 
 def test_the_salt_of_an_unknown_name_is_constant() -> None:
-    """An unknown name gets the same salt in each login.
+    """Each login with the same unknown user name gets the same salt.
 
     A different salt in a second login would reveal that the user does not exist.
     """

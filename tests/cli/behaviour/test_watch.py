@@ -1,4 +1,4 @@
-"""`kproto watch` writes a page with the timelines of groups and their requests, and reports errors."""
+"""`kproto watch` writes an HTML page with each group's timeline and requests, and reports its own errors."""
 
 from __future__ import annotations
 

@@ -845,7 +845,7 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 
 
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
-    """Return a script that relays a connection to 127.0.0.2, but stalls the first fetch connection.
+    """Return a script that relays connections to 127.0.0.2, but stalls the first fetch connection.
 
     The first connection that sends a Fetch receives no response to this Fetch or to later requests.
     """

@@ -112,7 +112,7 @@ def test_offsets_of_a_re_created_topic_use_its_new_id() -> None:
 
 @pytest.mark.parametrize("policy", ["kproto", "java"])
 def test_one_response_with_another_topic_id_delays_reading_only_for_a_moment(policy: str) -> None:
-    """One response with a wrong topic id delays reading only for a moment.
+    """The consumer resumes reading after a single Metadata response with a wrong topic id.
 
     A response with a wrong topic id may come from another cluster behind the same host name.
 

@@ -93,7 +93,7 @@ def test_a_consumer_pushes_at_the_interval_and_when_it_is_closed(server: Server)
 
 
 def register_metrics(client: Any) -> None:
-    """Register two metrics of the application, and one that is unregistered again."""
+    """Register two metrics of the application. Register a third metric, and unregister it again."""
     orders, queue, unregistered = (
         ApplicationMetric(name, "shop", value=2) for name in ("orders-total", "queue", "other")
     )

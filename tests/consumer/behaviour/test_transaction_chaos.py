@@ -238,7 +238,8 @@ class Chaos:
     def tamper(self, client: Any, request: Any, version: int) -> Any:
         """Make some Produce requests arrive late.
 
-        A late request arrives after its connection has closed, or when a later transaction has begun.
+        The connection closes immediately. The request arrives up to 1,000 ms later, or shortly after the next
+        AddPartitionsToTxn, which may belong to a later transaction.
         """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []
@@ -385,7 +386,8 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
         ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
-    # In 40 schedules, some transaction must have an unknown outcome: otherwise the faults had no effect.
+    # At least one transaction in 40 schedules must have an unknown outcome: otherwise the faults had no
+    # effect.
     assert SCHEDULES < 40 or unknown > 0
 
 

@@ -213,7 +213,9 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any
         for number, make in enumerate(WRONG_INSIDE):
             value = make()
             if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-                continue  # These methods ignore the values of a dict, and its keys are valid partitions.
+                # Methods other than `assign` ignore the values of a dict of partitions, and its keys are
+                # valid.
+                continue
             acts[method, wrong, number] = call_with(kind, method, wrong, value)
         if wrong != "plan":  # A plan is a generator, so a failing generator is a valid plan.
             acts[method, wrong, -1] = call_with(kind, method, wrong, failing_iterator())

@@ -31,7 +31,7 @@ def server() -> Iterator[Server]:
 
 
 def exceed_max_poll_interval(consumer: Consumer, server: Server) -> None:
-    """Do nothing, because the test does not poll until max_poll_interval_ms has passed."""
+    """Do nothing: the test does not poll, so the member leaves after max_poll_interval_ms."""
 
 
 def remove_member(consumer: Consumer, server: Server) -> None:
@@ -59,7 +59,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_offsets_of_a_removed_member_are_rejected(
     server: Server, lose_membership: Callable[[Consumer, Server], None]
 ) -> None:
-    """The offsets of a removed member are rejected.
+    """The broker rejects transactional offset commits with the group metadata of a removed member.
 
     Regression: the group metadata had no member id, so the broker accepted the offsets, and records were
     processed twice.

@@ -69,7 +69,7 @@ def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: 
     runtime: Any = producer._runtime
     with runtime.locked():  # The thread cannot pass `_schedule_wake` meanwhile.
         runtime._schedule_wake()
-        runtime.wakes_at = 0  # The thread is awake, and has ended its last step.
+        runtime.wakes_at = 0  # The thread is awake, and has just finished a step.
         runtime.wake()
         assert runtime._schedule_wake() == runtime.wakes_at == 0
         assert runtime._schedule_wake() != 0  # One more step is enough.
@@ -182,7 +182,7 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Pro
     assert runtime.changes == before
     runtime._perform([ev.Wake()])
     assert runtime.changes == before + 1
-    runtime._callbacks.close(10)  # The callback of `events` runs in the thread of the callbacks.
+    runtime._callbacks.close(10)  # Wait for the callback thread, which calls the callback of `events`.
     assert changes == [change]
 
 

@@ -253,7 +253,7 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         changes = runtime.changes
         assert runtime._read_sockets(changes, 0.5) is True
         assert (sockets.polls, free.returned) == ([0.5], 1)
-        # The engine is already due, so the poll must not wait for the caller's 0.5 s.
+        # The engine's next step is already due, so the poll must not wait for the caller's 0.5 s.
         patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
         assert runtime._read_sockets(changes, 0.5) is True
         assert sockets.polls[1:] == [0.0]

@@ -35,7 +35,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 class OwnThread:
-    """A thread that waits for the sockets, as the client's own thread does."""
+    """A thread that acquires the sockets, as the client's own thread does."""
 
     def __init__(self, owner: SocketOwner) -> None:
         self.has_sockets = False

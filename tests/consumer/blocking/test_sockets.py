@@ -48,7 +48,7 @@ class Engine:
     def connect(
         self, key: int, *addresses: Address, tls: Any = None, max_response: int = 1 << 20
     ) -> socket.socket:
-        """Connect to the first of these addresses, and return the socket of the peer."""
+        """Register half of a socket pair as the connection to the first address; return the peer."""
         ours, theirs = socket.socketpair()
         theirs.settimeout(10)
         self.peers.append(theirs)
@@ -149,7 +149,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(
         assert receive_at(51.9, response[12:13]) == []
         assert receive_at(52.5, response[13:14]) == [coming]
         assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-        # Data is reported at most once a second. This interval starts again with the next response.
+        # A `Data` event reports progress at most once a second. Each response starts a new interval.
         assert receive_at(60.0, response[:10]) == []
         assert receive_at(61.0, response[10:11]) == [coming]
 

@@ -13,7 +13,7 @@ from consumer.security.failures import NoToken
 
 
 class Source:
-    """A source of tokens that answers when a test sets `answer` and calls `release`."""
+    """A token source. Each call waits for `release`, and then returns or raises `answer`."""
 
     def __init__(self, answer: object, *, shared: bool = True) -> None:
         self.answer = answer

@@ -122,7 +122,7 @@ def broken_connections(client: str) -> list[StageMember]:
 
 
 def repeated_breaks(client: str) -> list[StageMember]:
-    """Break the connection three times in a row. kafka-go reports a reader's third consecutive error."""
+    """Break the connection three times in a row. kafka-go reports a group's third consecutive error."""
     stage, a = start(client)
     a.run_command("subscribe t")
     for api in ("Find", "Join", "Sync", "OffsetFetch"):

@@ -41,7 +41,7 @@ COORDINATOR = c.Address("broker", 9092, "coordinator")
 
 
 class JavaStage:
-    """A Java consumer and its actions: `said` contains all of them, `open` the requests in flight."""
+    """A Java consumer. `said` lists all of its actions, and `open` lists its requests in flight."""
 
     def __init__(self, release: ModuleType, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "assignors": ("range",), "auto_commit": False, **conf}
@@ -113,7 +113,7 @@ class JavaStage:
         return [line for line in self.said if isinstance(line, kind)]
 
     def return_callbacks(self, out: list[c.ModelAction]) -> list[c.ModelAction]:
-        """Send `CallbackReturned` while the last action runs a callback. Return the last actions."""
+        """While the last action runs a callback, send `CallbackReturned`. Return the last step's actions."""
         while out and isinstance(out[-1], c.RunCallback):
             out = self.do(c.CallbackReturned())
         return out

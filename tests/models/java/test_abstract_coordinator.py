@@ -1,4 +1,4 @@
-"""Responses to JoinGroup and SyncGroup that arrive after the member has changed (AbstractCoordinator)."""
+"""How Java's AbstractCoordinator joins: late responses, a leader's metadata, and JoinGroup's fields."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def one_partition(**options: object) -> ReaderStage:
 
 @pytest.mark.parametrize("api", ["Metadata", "ListOffsets"])
 def test_a_reader_starts_again_after_100_400_900_and_1000_ms(api: str) -> None:
-    """From the fourth consecutive error on, each error reaches the application."""
+    """From the fourth consecutive error on, each error of a partition's reader reaches the application."""
     reader = one_partition()
     reader.errors[MetadataRequest if api == "Metadata" else ListOffsetsRequest] = [29] * 5
     reader.settle()
@@ -170,7 +170,7 @@ def test_a_seek_beyond_the_end_of_the_log_starts_the_reader_again_without_an_err
 
 
 def test_a_fetch_behind_the_end_of_the_log_is_repeated_after_100_and_400_ms() -> None:
-    """After OFFSET_OUT_OF_RANGE, a fetch at the end of the log also backs off.
+    """After OFFSET_OUT_OF_RANGE, a fetch at the end of the log is repeated after a backoff.
 
     A fetch within the log is repeated immediately.
     """

@@ -161,7 +161,7 @@ def subscribe(*topics: str) -> Subscription:
 
 
 def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
-    """Return the partitions of a topic with these numbers."""
+    """Return the partitions of `topic` that have these indexes."""
     return [TopicPartition(topic, index) for index in indexes]
 
 

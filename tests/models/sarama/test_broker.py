@@ -70,7 +70,7 @@ A, B, C, D = (MetadataRequest(topics=[MetadataRequestTopic(name=name)]) for name
 
 
 class LockStage:
-    """One open broker, and the order in which it sends the requests of its callers."""
+    """One open broker connection, and the order in which it sends the requests of its callers."""
 
     def __init__(self) -> None:
         self.stage = ClientStage()

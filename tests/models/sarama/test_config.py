@@ -1,4 +1,4 @@
-"""The config of sarama's model has sarama's names and defaults, and rejects values that sarama rejects."""
+"""The config of sarama's model has sarama's names and defaults, and rejects what sarama does not support."""
 
 from __future__ import annotations
 

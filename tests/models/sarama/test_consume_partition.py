@@ -1,4 +1,4 @@
-"""ConsumePartition requests both ends of the log, and rejects an offset outside the log."""
+"""ConsumePartition requests the start and end of the log, and rejects an offset outside this range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""joinSync takes each branch of the scenario S3-19, and retries within its limit."""
+"""joinSync takes each branch of S3-19 (docs/lessons/003-sarama-walk.md), and retries within its limit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_ret
     failed = [line for line in requests_of(a, api) if f"-> {code}!" in line]
     assert len(failed) == 9
     assert not a.has_printed("error")
-    # One lookup before the first join, and one for the session's offsets.
+    # One coordinator lookup precedes the first join, and one precedes the session's offset requests.
     assert len(requests_of(a, "Find")) == 2
     index = requests_of(a, "Join", "Sync").index(failed[0])
     assert "id=- " in requests_of(a, "Join", "Sync")[index + 1]

@@ -229,7 +229,7 @@ def test_a_count_without_elements_allocates_nothing(version: int, flexible: bool
 
 
 class Odd:
-    """An object that cannot be compared and has no repr."""
+    """An object whose comparison and repr raise ValueError."""
 
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")

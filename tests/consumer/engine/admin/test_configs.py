@@ -91,7 +91,7 @@ def test_the_asyncio_client_describes_configs(server: Server) -> None:
 
 
 def test_brokers_get_the_requests_about_themselves() -> None:
-    """As in KafkaAdminClient.describeConfigs, any broker describes the defaults of all brokers."""
+    """As in KafkaAdminClient.describeConfigs, any broker may describe the cluster-wide defaults."""
     resources = [ConfigResource("broker", name) for name in ("2", "", "3")]
     plan = config_plans.describe_configs(
         view_of(1),

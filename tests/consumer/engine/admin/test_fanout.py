@@ -1,4 +1,4 @@
-"""The general plan of admin calls, with prepared responses: routing, batches, retries, errors, deadlines."""
+"""`fan_out`, the general plan of admin calls: its routing, batches, retries, errors and deadlines."""
 
 from __future__ import annotations
 
