@@ -1,4 +1,4 @@
-"""The text of an address is accepted as `bootstrap_servers`."""
+"""An address that `address_text` returns is accepted as `bootstrap_servers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State machines reject incomplete tables, illegal moves, and steps that violate their cells."""
+"""State machines reject incomplete tables, illegal moves, and steps that their cells do not allow."""
 
 from __future__ import annotations
 

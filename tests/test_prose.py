@@ -3,7 +3,8 @@
 The counts only indicate bad writing: a low count does not prove good writing. CONTRIBUTING contains the style
 guide.
 
-Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks per 10,000 words.
+The texts of peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) match MARKS 6 to 14 times per
+10,000 words.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def scan(path: str) -> Scan:
     """Return the texts of a file.
 
-    The texts of a module include its names if its code may assign a vague word.
+    The names that a module assigns are included only if its code may assign a vague one.
     """
     source = files()[path]
     if path.endswith(".md"):

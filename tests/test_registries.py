@@ -182,7 +182,9 @@ def test_every_broker_config_is_read(class_name: str) -> None:
 
 
 def test_exactly_the_topic_configs_that_act_are_read() -> None:
-    """A topic config has acts=True exactly when code reads it. DescribeConfigs reports which configs act."""
+    """A topic config has acts=True exactly when code reads it. DescribeConfigs documents the others as
+    without effect.
+    """
     acting = {name for name, config in TOPIC_CONFIGS.items() if config.acts}
     assert acting == TOPIC_CONFIGS.keys() & names_read(), f"configs with acts=True in {TOPIC_CONFIGS_FILE}"
 
@@ -253,7 +255,7 @@ class Broker:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_option_is_in_all_lists(chapter: str) -> None:
-    """An omission already makes the import of the client fail, with the same message."""
+    """If a list lacks an option, the import of the client already fails, with the same message."""
     assert CHAPTERS[chapter].omissions() == []
 
 

@@ -19,7 +19,7 @@ PLAIN = {"bytes", "float", "int", "str", "TopicPartition", "Mapping[str, int]", 
 def checked_functions() -> Iterator[tuple[str, list[ast.arg], set[str]]]:
     """Yield the name, the parameters and the checked parameters of each decorated function.
 
-    Decorated functions are those with `checked` or `kept`, from kproto's validation.
+    These functions have the decorator `checked` or `kept` of kproto's validation.
     """
     for path in KPROTO.rglob("*.py"):
         source = path.read_text(encoding="utf-8")

@@ -234,7 +234,7 @@ class Server:
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", address, allowed) from None
 
     def _check_listeners(self) -> None:
-        """Raise ConfigError if the listeners, `tls` and ssl.client.auth do not go together."""
+        """Raise ConfigError if the listeners, `tls` and ssl.client.auth are incompatible."""
         protocols = [listener.protocol for listener in self._listeners]
         if len(set(protocols)) < len(protocols):
             raise ConfigError("listen", ", ".join(protocols), "allowed: each protocol once")
@@ -449,7 +449,7 @@ class Server:
 
         With `seconds` 0, throttling ends.
 
-        Raises ConfigError for an API without a throttle time.
+        Raises ConfigError for an API whose responses have no throttle time.
         """
         throttled_apis = {
             API_NAMES[key]: key

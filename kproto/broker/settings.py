@@ -28,7 +28,7 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 # The values of ssl.client.auth, and the `verify_mode` of an ssl.SSLContext for each.
 SSL_CLIENT_AUTH: Final = {"none": "CERT_NONE", "requested": "CERT_OPTIONAL", "required": "CERT_REQUIRED"}
 _ALLOWED_RETENTION: Final = "at least 1, or -1 for no limit"
-# Maps a field of `Settings` to the class of the settings of this coordinator.
+# Maps each field of `Settings` that holds a coordinator's settings to their class.
 _COORDINATOR_SETTINGS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
     "group": GroupSettings,
     "transactions": TransactionSettings,
@@ -59,13 +59,13 @@ def _setting(
 
 
 def _authorizer_fault(text: str) -> str | None:
-    """Return the allowed values; None if `text` is one of them."""
+    """Return None if `text` is allowed, and otherwise the allowed values."""
     allowed = ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2])
     return None if text in allowed else f"empty, or {AUTHORIZER}: this broker has no other authorizer"
 
 
 def _super_users_fault(text: str) -> str | None:
-    """Return the allowed format; None if `text` has this format. Empty entries are ignored."""
+    """Return the format that `text` violates, or None if `text` is valid. Empty entries are ignored."""
     for user in text.split(";"):
         principal_type, _, name = user.strip().partition(":")
         if user.strip() and not (principal_type and name):

@@ -275,7 +275,8 @@ class SocketConnection(asyncio.Protocol):
     def send(self, body: bytes) -> bool:
         """Send a response; return whether the broker may send the next one immediately.
 
-        If not, the broker receives `ResponseSent` when it may, unless the connection is closing.
+        If not, the broker receives `ResponseSent` as soon as it may send the next one, unless the connection
+        is closing.
         """
         if self._is_closing:
             return False

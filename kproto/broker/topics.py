@@ -44,7 +44,7 @@ class Partition:
     __slots__ = ("compacted_to", "log", "producers", "replicas", "transactions")
 
     def __init__(self) -> None:
-        # The nodes on which the partition was created; if empty, the leader is the only replica.
+        # The ids of the brokers on which the partition was created; if empty, the leader is the only replica.
         self.replicas: tuple[int, ...] = ()
         self.log = Log()
         # The offset up to which the log was compacted.

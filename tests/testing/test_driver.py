@@ -216,7 +216,7 @@ class Asker:
 
 @pytest.fixture
 def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let models report a missing broker after 0.5 s instead of two seconds."""
+    """Let models report a missing broker after 0.5 s instead of 2 s."""
     monkeypatch.setattr("kproto.testing.driver.REPORT_NO_BROKER_MS", 500)
 
 

@@ -206,7 +206,7 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
     [
         # The end advances without rows.
         ({T0: 5, T1: 0}, []),
-        # A row beyond the end, which the next batch returns again.
+        # The last row is beyond the end of the batch, so the next batch returns it again.
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
         # A row of the previous batch.
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),

@@ -24,7 +24,7 @@ SCHEDULES = int(os.environ.get("KPROTO_STORIES", "2" if QUICK else "30"))
 BUNDLE = 2 if QUICK else 10
 # The first seed of the schedules that must detect the mutants.
 FIRST_MUTANT_SEED = 50_000
-# Seeds whose schedules have found a bug in the client or in an invariant.
+# Seeds whose schedules have revealed a bug in the client or in an invariant.
 FAILED_SEEDS = (1169, 1208, 1287, 1321, 2067, 2094, 2358, 2379, 2862, 3779, 55835, 56220)
 
 

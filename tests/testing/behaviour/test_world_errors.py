@@ -1,4 +1,4 @@
-"""After errors, the polls of a world's applications back off, and reports show the errors."""
+"""A world's application polls again after a backoff if a poll fails, and reports show the error."""
 
 from __future__ import annotations
 
