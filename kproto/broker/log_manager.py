@@ -1,4 +1,4 @@
-"""Retention and compaction of all logs of a cluster, each at its configured interval.
+"""Retention and compaction of all logs of a cluster, which run at separate intervals.
 
 Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
@@ -10,8 +10,8 @@ Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 * Logs change only in steps of the broker. A check that becomes due between two steps runs in the next step,
   but with the time at which it became due.
 
-* The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
-  `.hours`.
+* The retention time of a topic without `retention.ms` is the first of the broker's `log.retention.ms`,
+  `.minutes` and `.hours` that is set.
 
 * Without any `log.retention` config, the retention time is unlimited, because tests and demos often write
   records with old timestamps. Kafka's default is a week.
@@ -85,7 +85,7 @@ class LogManager:
         return changed
 
     def _apply_retention(self, wall_clock: int, *, compacted: bool) -> list[Partition]:
-        """Run retention on the logs of compacted or of other topics; return the partitions that changed."""
+        """Run retention on the topics that `compacted` selects; return the partitions that changed."""
         partitions = self._partitions(compacted=compacted)
         return [
             partition for partition, config in partitions if partition.apply_retention(config, wall_clock)
@@ -96,7 +96,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield the partitions of compacted topics, or of all other topics, each with its topic's config."""
+        """Yield the partitions and configs of compacted topics; if `compacted` is false, of all others."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

@@ -82,7 +82,7 @@ class FrameReceived(NamedTuple):
 
 
 class ResponseSent(NamedTuple):
-    """Event: a connection's last `SendFrame` was written, and the socket accepts more data."""
+    """Event: the most recent `SendFrame` of a connection was written, and the socket accepts more data."""
 
     conn: int
 
@@ -408,7 +408,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 def _take_request_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
     """Return the error to inject into a request, or None.
 
-    All pieces of a large request get the error of its first piece.
+    All pieces of a large request get the error that was injected into its first piece.
     """
     large = connection.large_request
     if large is None:
@@ -419,7 +419,7 @@ def _take_request_error(broker: Broker, connection: Connection, api_key: int) ->
 
 
 def _take_injected_error(broker: Broker, api_key: int) -> ErrorCode | None:
-    """Return the error of an API's next request, or None, and count the request as failed."""
+    """Return the error to inject into an API's next request, if any, and decrement the error's count."""
     code, times = broker.injected_errors.get(api_key, (None, 0))
     if code is not None:
         _on_fail_requests(broker, FailRequests(api_key, code, times - 1), 0)
@@ -514,7 +514,7 @@ def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None
     if frame is None:  # The request is still being divided.
         broker.large_requests.append(connection)
         return None
-    if large.is_whole:  # The request is served like a small one.
+    if large.is_whole:  # The request has only one piece, so it is served like a small request.
         connection.large_request = None
     reason = _serve_frame(broker, connection, frame, large.random_id, now)
     if connection.large_request is not None:

@@ -60,7 +60,7 @@ class ProducerStateEntry:
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     # The coordinator epoch of the last marker; -1 without a marker.
     coordinator_epoch: int = -1
-    # The timestamp of the last batch or marker.
+    # The timestamp (ms) of the last batch or marker.
     last_timestamp: int = -1
 
     @property
@@ -143,7 +143,7 @@ class PartitionProducers:
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None
-        # Whether the batch starts after a batch that an earlier attempt failed to store.
+        # Whether the batch skips sequences of an earlier attempt, whose batch was not stored.
         skips_attempt = verification is not None and first_sequence > verification.lowest_sequence
         if entry is None:
             must_start_at_zero = verification is not None and verification.starts_at_zero
@@ -183,7 +183,7 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers whose last batch or marker, and attempts whose time, is not newer than `before`.
+        """Remove producers and attempts whose timestamp is not later than `before`, a time in ms.
 
         Producers in `ongoing`, whose transactions are ongoing, are kept. Kafka's method is
         removeExpiredProducers.
@@ -204,7 +204,7 @@ class PartitionProducers:
         write the first batch of a transaction are kept. `coordinator_epoch` is used for all markers.
         """
         previous_entries = self._entries
-        # `on_batch_appended` and `on_marker_appended` forget attempts, so these are restored afterwards.
+        # `on_batch_appended` and `on_marker_appended` forget attempts, so `rebuild` restores them at its end.
         verifications = self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:

@@ -21,7 +21,8 @@ class _Entry(NamedTuple):
     # The sequence number of the request. Entries are sorted by it, so the oldest request comes first.
     number: int
     request: DelayedRequest
-    # The partitions and sessions under which `_watchers` has the request. `request.waits_for` may change.
+    # The partitions and sessions under which `_watchers` has the request. They are stored here because the
+    # caller may change `request.waits_for`.
     watched: frozenset[Partition | FetchSession]
 
 
@@ -70,7 +71,7 @@ class Purgatory:
         return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:
-        """Return the earliest deadline of a delayed request, or None."""
+        """Return the earliest deadline (ms) of a delayed request, or None."""
         return self._deadlines.earliest()
 
     def _add_entry(self, entry: _Entry) -> None:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _LONGEST_MS = 366 * 86_400_000
 
-# A width (columns) that no usage message exceeds.
+# A width (columns) so large that argparse writes each usage message on one line.
 _UNLIMITED = 100_000
 # Escape sequences with which argparse colors usage messages since Python 3.14.
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -401,7 +401,7 @@ def api(text: str) -> str:
 
 
 def api_version(text: str) -> tuple[str, int]:
-    """Return the API's name and the response version in API:VERSION.
+    """Parse API:VERSION. Return the API's name and the version of its response.
 
     Any version of ApiVersions is allowed, because brokers also respond to an ApiVersions request of an
     unknown version (KIP-511).

@@ -94,7 +94,7 @@ def _assign(options: argparse.Namespace) -> int:
 def _read_group(options: argparse.Namespace) -> AssignorInput:
     """Return the group that the arguments or the file describe.
 
-    Raises ConfigError if both are given, or if the file cannot be read.
+    Raises ConfigError if `--file` is combined with arguments that describe a group, or cannot be read.
     """
     from ..inspect import assignments
     from ..inspect.json_lines import BadQuestion, parse_question

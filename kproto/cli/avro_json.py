@@ -7,7 +7,7 @@ Rules:
 
 * NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
 
-* The output is valid JSON, and can be used as input.
+* The JSON that `to_json` returns is valid, and is accepted as JSON to send.
 
 * A value of a union is written without the name of its branch, unlike in Avro's JSON encoding.
 

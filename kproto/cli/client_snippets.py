@@ -111,7 +111,7 @@ def _franz(address: str, user: str, sasl: bool) -> str:
 
 
 def _sarama(user: str, sasl: bool) -> str:
-    # sarama logs in with PLAIN, because its SCRAM support needs extra code.
+    # The settings for sarama use PLAIN, because its SCRAM support needs extra code.
     login = (
         f'; c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "{user}", "..."' if sasl else ""
     )

@@ -77,7 +77,7 @@ def admin_client(options: argparse.Namespace) -> Generator[Admin]:
 def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoError]) -> dict[Any, Any]:
     """Return the results of a call about several items; add the errors of failed items to `failures`.
 
-    So the command can print the results that it has, followed by the errors.
+    A command can then print the results of the other items before the errors.
     """
     try:
         return call() or {}

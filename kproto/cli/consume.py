@@ -110,7 +110,8 @@ def _consume(options: argparse.Namespace) -> int:
     # SIGTERM closes the consumer as Ctrl-C does, so that a member leaves its group.
     with interrupted_by_signals(), Consumer(options.bootstrap, **config) as consumer:
         records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
-        # `_of_group` applies --count itself: it commits a record when the next one is requested.
+        # `_of_group` applies --count itself. It commits a record only when the next one is requested, so an
+        # `islice` would leave the last record uncommitted.
         with closing(records):
             for record in islice(records, None if options.group else options.count):
                 try:

@@ -170,7 +170,7 @@ def print_results(
 ) -> int:
     """Print the updates that succeeded, and the errors of the failed ones. Return the exit code.
 
-    Before Kafka 4.0, some updates may succeed although others fail.
+    Before Kafka 4.0, some updates of a request may succeed although others fail.
     """
     succeeded = {name: update.max_version_level for name, update in updates.items() if name not in failed}
     for name, level in succeeded.items():

@@ -29,7 +29,7 @@ def new_offsets(
         return _listed(admin, partitions, "latest"), []
     if options.to_datetime is not None or options.by_duration is not None:
         return _listed(admin, partitions, _timestamp(options)), []
-    if options.to_current:  # As in Kafka, a committed offset outside of the log is kept.
+    if options.to_current:  # As in Kafka, --to-current keeps a committed offset that is outside of the log.
         missing = [partition for partition in partitions if partition not in committed]
         current = {**committed, **_listed(admin, missing, "latest")}
         return {partition: current[partition] for partition in partitions}, []

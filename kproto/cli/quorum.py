@@ -78,7 +78,7 @@ def _directory_id(text: str) -> UUID:
 
 
 def uuid_text(value: UUID) -> str:
-    """Return an id as Kafka's Uuid.toString writes it, in base64."""
+    """Return an id in URL-safe base64 without padding, as Kafka's Uuid.toString does."""
     return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 

@@ -216,7 +216,7 @@ def _proposal(
     *,
     is_rack_aware: bool,
 ) -> dict[TopicPartition, list[int]]:
-    """Spread the replicas over the chosen brokers, or over all brokers.
+    """Spread the replicas over the brokers in `chosen`, or over all brokers without `chosen`.
 
     Each partition keeps the number of replicas that it has in `before`. `racks` maps all brokers to their
     racks.

@@ -13,7 +13,8 @@ Rules:
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`, and the connection
   is closed. The delay limits how many passwords a client can try.
 
-* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368).
+* A session expires after `connections.max.reauth.ms` or when its token expires, whichever comes first
+  (KIP-368).
 
 * To re-authenticate, a client sends another handshake: only if the session can expire, and at most once per
   second. Otherwise, the handshake fails with ILLEGAL_SASL_STATE. The mechanism and the principal must stay
@@ -82,7 +83,7 @@ class SaslAuthenticator:
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # After a re-authentication with another mechanism: why the next request closes the connection.
+    # Why the next request closes the connection: the client has re-authenticated with another mechanism.
     failure: str = ""
     # The wall-clock time in ms of the last SASL message.
     wall_clock: int = 0

@@ -12,7 +12,7 @@ Rules:
 * After TlsError, the caller must not close the socket before the client has had time to read the alert.
   Closing a socket with unread bytes resets the connection, and the alert may be lost.
 
-* Nothing is encrypted or decrypted before the handshake is complete.
+* No application data is encrypted or decrypted before the handshake is complete.
 
 * `server_context` accepts no weak protocol or cipher. The scanner sslyze finds none.
 """
