@@ -115,7 +115,10 @@ class Acceptor:
             sock.close()
 
     async def close(self) -> None:
-        """Close the listening socket. The accepted connections stay open, and all have their protocols."""
+        """Close the listening socket. The accepted connections stay open.
+
+        Returns after each of them has its protocol.
+        """
         self._is_closing = True
         # The proactor event loop of Windows does not implement `remove_reader`.
         with contextlib.suppress(NotImplementedError):

@@ -29,7 +29,7 @@ def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> bool:
-    """Return whether a filter contains the enum value UNKNOWN (0), which Kafka cannot parse."""
+    """Return whether a filter contains the enum value UNKNOWN (0): Kafka cannot parse such a request."""
     return has_unknown(
         requested.resource_type_filter,
         requested.pattern_type_filter,

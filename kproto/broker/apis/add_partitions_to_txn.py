@@ -33,7 +33,7 @@ def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: AddPartitionsToTxnRequest) -> Authorized:
-    """Return the call if all its parts are permitted, and otherwise the response.
+    """Return the call if all its parts are permitted, and otherwise the response with the errors.
 
     If one topic is denied, no partition is added. The other partitions have OPERATION_NOT_ATTEMPTED.
     """

@@ -110,7 +110,10 @@ def _is_address(text: str) -> bool:
 
 
 def _value_fault(allowed: Mapping[str, int | None], key: str, value: float) -> str | None:
-    """Return why a quota cannot be set. `allowed` has the maximum values of the entity's quotas."""
+    """Return Kafka's message for a quota that cannot be set, or None.
+
+    `allowed` has the maximum value of each quota that the entity supports; None means no maximum.
+    """
     if key not in allowed:
         return f"Invalid configuration key {key}"
     if value <= 0:

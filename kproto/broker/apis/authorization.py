@@ -152,7 +152,7 @@ class Authorization:
 
 
 def _refuse_if_error_injected(access: Access, request: Any) -> Authorized:
-    """Return the call unchanged, or the response with the error that is injected into it."""
+    """Return the call unchanged or, if an error is injected into it, the response with this error."""
     error = access.call.injected_error
     return access.call if error is None else access.call.refuse(error)
 

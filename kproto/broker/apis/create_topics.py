@@ -85,7 +85,8 @@ def _request_size_fault(
 ) -> Fault | None:
     """Return the error if a request is too large, or None.
 
-    The limit of partitions counts all `counted_topics`, and the limit of records only the valid topics.
+    The limit on partitions applies to all `counted_topics`, and the limit on metadata records only to the
+    valid topics.
 
     The limits are those of Kafka's ReplicationControlManager and QuorumController.
     """

@@ -74,9 +74,9 @@ def _matching_acl(acl: Acl) -> DeleteAclsMatchingAcl:
 
 
 def _filter_fault(requested_filter: DeleteAclsFilter) -> str | None:
-    """Return Kafka's message for a filter with an unknown enum value, or None.
+    """Return Kafka's message for a filter with an undefined enum value, such as 99, or None.
 
-    Kafka rejects filters with unknown enum values only in DeleteAcls. DescribeAcls accepts them.
+    Kafka rejects filters with undefined enum values only in DeleteAcls. DescribeAcls accepts them.
     """
     resource_type, pattern_type = requested_filter.resource_type_filter, requested_filter.pattern_type_filter
     if resource_type not in {*Resource} or pattern_type not in {*PatternType}:

@@ -62,7 +62,7 @@ def _generation_user_data(previous: Sequence[TopicPartition] | None, generation:
 class Assignor(msgspec.Struct, frozen=True):
     """An assignor and its name in JoinGroup. Java: ConsumerPartitionAssignor.
 
-    Raises ConfigError for a name that JoinGroup cannot contain.
+    Raises ConfigError unless the name has 1 to 32,767 bytes in UTF-8, as JoinGroup requires.
     """
 
     name: str

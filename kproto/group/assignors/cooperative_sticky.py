@@ -36,7 +36,7 @@ def assign(
     describes `one_by_one`.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)
-    # The member that reports each partition as owned. A partition that several members report is contested.
+    # Maps a partition to the first member that reports it as owned. If others also do, it is contested.
     reporting_members: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():

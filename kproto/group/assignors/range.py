@@ -52,7 +52,7 @@ class _Topic:
     def assign(self, member_id: str, partitions: Iterable[int], assigned: Assigned) -> None:
         """Remove these partitions from the unassigned ones, and add them to the member's list in `assigned`.
 
-        There are at most as many partitions as `remaining` returns.
+        The caller passes at most as many partitions as `remaining` allows.
         """
         for partition in partitions:
             del self.unassigned[partition]
@@ -121,7 +121,8 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
     """For each index i, assign partition i of all topics to one member whose rack has replicas of them.
 
-    If there is no such member, the partitions stay unassigned.
+    If no such member may get another partition, the partitions stay unassigned for now. A member without a
+    rack qualifies, too.
     """
     # The members that may still get partitions. The dict serves as an ordered set.
     members = dict.fromkeys(topics[0].members)

@@ -117,7 +117,8 @@ class _ReportedOwners:
         # Maps a partition to its owner in an older generation. If the partition has to move, it preferably
         # returns to this owner.
         self.previous: dict[TopicPartition, str] = {}
-        # Maps a member id to its reported partitions that count, and to their generation or -1.
+        # Maps a member id to the valid partitions that it reports, and to the generation of its report (-1:
+        # unknown).
         reports: dict[str, tuple[list[TopicPartition], int]] = {}
         for member_id, topics in topics_by_member.items():
             owned, generation = claim(members[member_id])
@@ -130,7 +131,8 @@ class _ReportedOwners:
         newest_generation = max((generation for _, generation in reports.values()), default=-1)
         owner_generations: dict[TopicPartition, int] = {}
         previous_generations: dict[TopicPartition, int] = {}
-        contested: set[TopicPartition] = set()  # Two members report it in its newest generation.
+        # Several members report the partition in its newest generation.
+        contested: set[TopicPartition] = set()
         for member_id, (valid, generation) in reports.items():
             for partition in dict.fromkeys(valid):
                 owner_generation = owner_generations.get(partition)

@@ -49,7 +49,7 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 def refuse_because_full(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer GROUP_MAX_SIZE_REACHED, and remove the member or the pending member id that the sender has.
+    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender's member or pending member id, if any.
 
     The sender is removed, so that a group that exceeds `group.max.size` shrinks.
 
