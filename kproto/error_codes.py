@@ -119,7 +119,7 @@ class ErrorCode(IntEnum):
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
-    # A transaction with these offsets is still open (KIP-447).
+    # A transaction that commits offsets of this partition is still open (KIP-447).
     UNSTABLE_OFFSET_COMMIT = 88
     # The quota for creating and deleting partitions is exceeded (KIP-599).
     THROTTLING_QUOTA_EXCEEDED = 89

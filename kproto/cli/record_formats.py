@@ -102,5 +102,5 @@ def parsed(text: str, form: str) -> bytes:
     if form == "base64":
         return b64decode(text, validate=True)
     if form == "json":
-        parse_json(text)  # The text itself is sent, so it must be valid JSON.
+        parse_json(text)  # The bytes are sent unchanged, so the text must be valid JSON.
     return text.encode("utf-8", errors="surrogateescape")

@@ -33,7 +33,7 @@ _MATRICES = {
     "stop-the-world": ("members",),
     "race": (),
 }
-# The error text for a parameter of a command that only lists scenarios.
+# The error if a scenario's parameter is passed to a command that only lists scenarios.
 ONE_SCENARIO = "a single scenario, such as S1-20, takes parameters"
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single scenario.
 

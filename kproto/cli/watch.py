@@ -405,7 +405,7 @@ class ExchangePrinter:
         return options.group is None or options.group in groups_of(exchange)
 
     def print_summary(self) -> None:
-        """Print the latencies of each API, the transactions and the groups' history; write the HTML page."""
+        """Print each API's latencies, the transactions and the groups' history. With --html, write a page."""
         from statistics import median
 
         from ..printable import escape_unprintable

@@ -41,7 +41,7 @@ class Total(NamedTuple):
 
 
 def table(records: int | None = None) -> pd.DataFrame:
-    """Return the earliest `records` departures, or all, sorted by the added column `event_time` (ms UTC)."""
+    """Return the first `records` departures (None: all), sorted by the new column `event_time` (ms UTC)."""
     try:
         import pandas as pd
     except ImportError:

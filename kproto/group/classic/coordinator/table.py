@@ -243,7 +243,7 @@ def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest
 def _dispatch_join(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Call the handler in the table that belongs to the kind of the JoinGroup."""
+    """Call the table's handler for this kind of JoinGroup in the group's state."""
     TABLE[_join_event_kind(context, group, call), group.state].act(context, group, call)
 
 

@@ -55,7 +55,8 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
     While JoinGroup is in flight, heartbeats are sent on a separate connection. If such a Heartbeat fails, it
     is retried, and the member still waits for the JoinGroup response.
 
-    Only a failed Heartbeat, JoinGroup or SyncGroup that the member still waits for has an effect.
+    Ignore the failure unless the member still waits for the response to this Heartbeat, JoinGroup or
+    SyncGroup.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)
@@ -68,7 +69,7 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Report the error to the application if this broker cannot support the JoinGroup or SyncGroup (M25)."""
+    """Report the error to the application if JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
         fail(member, event.error, type(event.error).__name__, out)

@@ -130,7 +130,7 @@ def send_join(member: Member, out: Actions) -> None:
     )
     member.rebalance_request, member.join_at = request, None
     if not member.policy.lose_on_session_timeout:
-        # Java's heartbeat thread checks both timeouts, and pauses during a join.
+        # In Java, the heartbeat thread checks the session and poll timeouts. It pauses during a join.
         member.session_ends_at = member.poll_ends_at = None
     revokes_again = member.rejoin_reason == REVOKED_SOME and member.is_rejoining_repeatedly
     was_unusable = member.rejoin_reason in (NOT_OUR_SUBSCRIPTION, NOT_OUR_PLAN) or revokes_again

@@ -225,10 +225,11 @@ def assign(
     counts = {topic: metadata.partitions[topic] for topic in sorted(topics) if metadata.partitions.get(topic)}
     racks = {topic: metadata.racks[topic] for topic in counts if topic in metadata.racks}
     assigned = assignor.assign(counts, subscriptions, racks)
-    # As in Java, the built-in assignor is not checked.
+    # As in Java, the built-in cooperative-sticky assignor is not checked.
     if assignor.cooperative and assignor.name != "cooperative-sticky":
         _check_cooperative(assigned, subscriptions)
-    # R226: sarama's members would return the counts as the user data of their next subscription.
+    # With sarama's sticky strategy, members would send these counts back as the user data of their next
+    # subscription (R226).
     user_data = encode_initial_counts(initial_counts) if assignor.name != "sticky" else None
     return [
         SyncGroupRequestAssignment(

@@ -67,8 +67,7 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
-    If the application is already releasing partitions, the rest is revoked after it has finished
-    (`on_released`).
+    If the application is already releasing partitions, `on_released` revokes the rest afterwards.
 
     During a rebalance the partitions are lost instead of revoked, because the next generation may already
     have assigned them to another member.
@@ -82,7 +81,7 @@ def _release_then_leave(member: Member, state: MemberState, now: int, out: Actio
 
 
 def _release_all_or_leave(member: Member, now: int, out: Actions) -> None:
-    """Revoke all partitions, or lose them without a generation. A member without partitions leaves."""
+    """Revoke all partitions, or lose them if the member has no generation. Leave if it owns no partitions."""
     if member.owned:
         is_closing = member.state is S.CLOSING
         reason = BEING_CLOSED if is_closing else UNSUBSCRIBED
