@@ -138,7 +138,7 @@ def is_http_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # `urlsplit` raises ValueError for an invalid port or bracket.
+    except ValueError:  # `urlsplit` raises ValueError for an invalid port or an unpaired bracket.
         return False
     return has_host and parts.scheme in _PORTS and _NOT_IN_ADDRESSES.search(url) is None
 

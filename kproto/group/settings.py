@@ -57,7 +57,7 @@ class GroupSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
-        """Return the settings in Kafka's properties, such as `{"group.min.session.timeout.ms": "6000"}`.
+        """Create the settings from Kafka's properties, such as `{"group.min.session.timeout.ms": "6000"}`.
 
         Raises ConfigError for a name that `property_names` does not list, for a value that is not a whole
         number, and for a number that is out of range.

@@ -168,7 +168,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
 def _checked_by_topic(
     partitions: Iterable[TopicPartition], message: str, version: int, field_name: str
 ) -> list[tuple[str, list[int]]]:
-    """Return `by_topic` of the partitions, or raise EncodeError if they are not partitions."""
+    """Return `by_topic(partitions)`, or raise EncodeError if an element is not a TopicPartition."""
     try:
         return by_topic(partitions)
     # The list has elements that are not pairs, or elements of different types.
@@ -266,7 +266,7 @@ def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
 
 
 def cooperative_user_data(generation: int) -> bytes:
-    """Return the user data of the cooperative-sticky assignor: the generation, or -1.
+    """Return the user data of the cooperative-sticky assignor: the generation, or -1 if it is unknown.
 
     Raises EncodeError for a value that is not an int32.
     """
@@ -278,9 +278,9 @@ def cooperative_user_data(generation: int) -> bytes:
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:
-    """Return the generation in a cooperative-sticky member's user data, or None if it has none.
+    """Return the generation in a cooperative-sticky member's user data, or None if the data contain none.
 
-    The user data has Java's format or the sticky assignor's.
+    The user data has either the format of Java's cooperative-sticky assignor or that of its sticky assignor.
     """
     if data is None or len(data) < 4:
         return None

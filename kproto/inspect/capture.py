@@ -77,7 +77,8 @@ class _Address(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection: splits its segments, in whatever order they arrive, into frames.
+    """One direction of a connection. It joins its segments, in whatever order they arrive, and splits the
+    bytes into frames.
 
     Positions are sequence numbers that do not wrap. `expected` is the position of the next byte. It is None
     until the start of a frame is found.
@@ -105,7 +106,8 @@ class _Direction:
         if not data or (self.expected is None and not self._find_frame_start(sequence, data)):
             return
         assert self.expected is not None
-        # The position is the one nearest to `expected` whose remainder is the sequence number.
+        # The position equals the sequence number modulo `_SEQUENCE_MODULUS`. Of all such positions it is the
+        # nearest to `expected`.
         half = _SEQUENCE_MODULUS // 2
         position = self.expected + (sequence - self.expected + half) % _SEQUENCE_MODULUS - half
         heappush(self.early_segments, (position, at, data))
@@ -154,7 +156,7 @@ class _Direction:
     def _skip_bytes(self, count: int, data: bytes = b"") -> None:
         """Count unread bytes, and stop decoding until the start of a frame is found.
 
-        `data` are these bytes, if the capture contains them.
+        `data` holds the skipped bytes, if the capture contains them.
         """
         self.unread_bytes += count
         self.is_encrypted = self.is_encrypted or data[:2] == b"\x16\x03"

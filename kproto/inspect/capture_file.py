@@ -142,7 +142,7 @@ class Capture:
             yield Packet(seconds + fraction / ticks_per_second, link & 0xFFFF, self._read(captured))
 
     def _read_pcapng(self) -> Iterator[Packet]:
-        section = _Section("<")  # Replaced by the first block, which is a section header.
+        section = _Section("<")  # A placeholder: the first block is a section header and replaces it.
         kind_bytes = self._magic
         while kind_bytes:
             length_bytes = self._read(4)
@@ -219,7 +219,7 @@ def _parse_interface(body: bytes, order: str) -> _Interface:
 
 @contextmanager
 def open_capture(path: Path) -> Generator[Capture]:
-    """Open a capture file. Raises ConfigError if it cannot be read, or is not a capture."""
+    """Open a capture file. Raises ConfigError if the file cannot be read or is neither pcap nor pcapng."""
     try:
         with path.open("rb") as file:
             start = file.read(4)

@@ -182,7 +182,7 @@ class DiagramBuilder:
             self._rebalance_events.append(_RebalanceEvent(note.at, 2, "gone", note.who))
 
     def add_cause(self, group: str, generation: int, cause: str) -> None:
-        """Add the cause of a generation, which is shown at the start of the generation's rebalance."""
+        """Add the cause of a generation. The diagram shows it at the start of the generation's rebalance."""
         self._causes[group, generation] = cause
 
     def diagram(self) -> Diagram | None:
@@ -240,7 +240,7 @@ class DiagramBuilder:
         """Record the rebalance events that follow from an exchange (a request and its response)."""
         request: Any = exchange.request
         response: Any = exchange.response
-        # The empty name of a group is replaced, because "" stands for all groups here.
+        # The empty name of a group is replaced by " ", because "" stands for all groups here.
         group = getattr(request, "group_id", None) or " "
         if exchange.api == "JoinGroup":
             self._rebalance_events.append(_RebalanceEvent(exchange.asked_at, 0, "joins", member, group=group))
@@ -269,7 +269,7 @@ def failure(exchange: Exchange) -> str:
 
 
 def _arrow_rows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
-    """Yield the row of the request, and the row of the response or of its absence."""
+    """Yield the row of the request, then the row of the response or of the missing response."""
     tooltip = line(exchange, began)
     request_text = request_words(exchange.request) if exchange.request is not None else ""
     # The text leaves out the group, because the tooltip names it.
@@ -309,7 +309,7 @@ def _rebalances_of_group(events: Iterable[_RebalanceEvent]) -> Iterator[_Rebalan
             waiting.add(member)
         elif event == "generation":
             generation = number
-        elif member in waiting:  # The member has its assignment, or has left the group.
+        elif member in waiting:  # The member has received its assignment, or has left the group.
             waiting.discard(member)
             if not waiting:
                 yield _Rebalance(begin, at, generation)

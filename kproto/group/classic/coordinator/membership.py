@@ -58,7 +58,7 @@ def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: Requ
 def sync_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer REBALANCE_IN_PROGRESS and do not restart the member's session timeout."""
+    """Answer with `_sync_error`, or else REBALANCE_IN_PROGRESS; do not restart the session timeout."""
     send_error(context, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -182,7 +182,7 @@ def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[
 def _answer_heartbeat(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
 ) -> None:
-    """Answer with `code`, unless the member id or the generation is wrong (R71)."""
+    """Answer with `code`, or with an error if the member id or the generation is wrong (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
@@ -276,7 +276,7 @@ def _remove_leaving_member(
 def _remove_member(
     context: GroupContext, group: ClassicGroup, member: ClassicGroupMember, reason: str
 ) -> None:
-    """Remove a member and answer its delayed requests (R81, R136).
+    """Remove a member and answer its delayed requests with UNKNOWN_MEMBER_ID (R81, R136).
 
     Kafka does not answer the delayed SyncGroup of a removed member. Responses are in the order of requests,
     so Kafka answers no later request on this connection either.

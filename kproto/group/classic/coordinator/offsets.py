@@ -180,7 +180,7 @@ def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode
 
 
 def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Create a group without members and store the offsets. Reject a commit that names a generation."""
+    """Create a group without members and store the offsets, or reject a commit that names a generation."""
     if attempt.generation < 0:
         move(context, group, ClassicGroupState.EMPTY)
         _store_offsets(context, group, attempt)
@@ -329,7 +329,7 @@ def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchReques
 def _fetch_topics(
     context: GroupContext, call: RequestReceived[OffsetFetchRequest], group: OffsetFetchRequestGroup
 ) -> list[OffsetFetchResponseTopics]:
-    """Return the results for one group of an OffsetFetch from v8 on.
+    """Return the results for one group of an OffsetFetch of version 8 or later.
 
     If `group.topics` is None, the result has all topics with offsets. From v10 on, this result omits topics
     whose id is unknown, because the response has topic ids instead of names.

@@ -104,7 +104,7 @@ def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGr
 
 
 def wire_protocol_name(name: str | None, version: int) -> str | None:
-    """Return the protocol name as the JoinGroup response of this version contains it (R1).
+    """Return the protocol name in the form that a JoinGroup response of this version requires (R1).
 
     Below v7 the name is not nullable, and an empty string means that the group has no protocol.
     """

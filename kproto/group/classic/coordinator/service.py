@@ -77,7 +77,7 @@ class ClassicCoordinator(CoordinatorState):
         )
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None."""
+        """Return the offset that the group has committed for a partition, or None if it has none."""
         group = self.groups.get(group_id)
         offsets = {} if group is None else group.offsets.get(partition.topic, {})
         stored = offsets.get(partition.partition)
@@ -89,7 +89,7 @@ class ClassicCoordinator(CoordinatorState):
         return group is not None and producer_id in group.pending_transactions
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
-        """Answer the group's delayed requests with NOT_COORDINATOR: another node takes over (R175, R179).
+        """Answer delayed requests with NOT_COORDINATOR because another node takes over (R175, R179).
 
         `ready_at` is the time at which the new coordinator will have loaded the group. All session timeouts
         restart at this time (GroupMetadataManager.onUnloaded and onLoaded).

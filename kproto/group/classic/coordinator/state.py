@@ -1,6 +1,6 @@
 """State of the classic group coordinator: groups, members, offsets and deadlines.
 
-* `move` is the only function that assigns a group's state, along EDGES (R9).
+* `move` is the only function that assigns a group's state, and EDGES lists the moves that it allows (R9).
 
 * Dead is the state of a group that does not exist: `CoordinatorState.find` returns a Dead group for an
   unknown id.
@@ -75,7 +75,7 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
-    """A rebalance started, which ends `generation`. `reason` is a sentence for logs and observers."""
+    """A rebalance started and ended `generation`. `reason` is a sentence for logs and observers."""
 
     generation: int
     reason: str
@@ -103,7 +103,7 @@ class MemberRemoved(GroupNotice, frozen=True):
 
 
 class GroupEmptied(GroupNotice, frozen=True):
-    """A rebalance ended without members: the group is Empty. `reason` says why the rebalance started."""
+    """A rebalance ended without members: the group is now Empty. `reason` says why the rebalance started."""
 
     generation: int
     reason: str
@@ -147,7 +147,7 @@ class ClassicGroupMember:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for a protocol, empty if the member does not list it.
+        """Return the member's metadata for a protocol, or b"" if the member does not list the protocol.
 
         If the member lists a protocol twice, the first entry counts.
         """
@@ -157,11 +157,11 @@ class ClassicGroupMember:
         return b""
 
     def metadata_size(self) -> int:
-        """Return the size in bytes of the metadata of all protocols."""
+        """Return the size in bytes of the metadata of all the member's protocols."""
         return sum(len(metadata) for _, metadata in self.protocols)
 
     def protocol_names(self) -> dict[str, None]:
-        """Return the names of the member's protocols as keys, in its order of preference.
+        """Return a dict whose keys are the names of the member's protocols, in its order of preference.
 
         A name that is listed twice is counted once (R165). Kafka counts it twice, so the vote throws an
         exception, and JoinGroup is never answered.
@@ -232,7 +232,7 @@ class ClassicGroup:
     )
 
     def __contains__(self, member_id: str) -> bool:
-        """Return whether this is the id of a member."""
+        """Return whether `member_id` is the id of a member of the group."""
         return member_id in self.members
 
     def _repr_html_(self) -> str:
@@ -244,7 +244,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def add(self, member: ClassicGroupMember) -> None:
-        """Add a member. The first member of a group is its leader (R29, R160)."""
+        """Add a member. The first member that is added to an empty group becomes its leader (R29, R160)."""
         if not self.members:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -341,7 +341,7 @@ class ClassicGroup:
             votes[preferred_name] += 1
         assert self.leader is not None
         leader_names = self.members[self.leader].protocol_names()
-        # Of several names with the most votes, max returns the first.
+        # If several names have the most votes, max returns the one that the leader prefers.
         return max((name for name in leader_names if name in candidates), key=votes.__getitem__)
 
     def earliest_deadline(self) -> int:
@@ -418,7 +418,7 @@ class GroupContext:
 
 
 def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Return NONE for the ids of a member of the group, otherwise the error code (R15).
+    """Return NONE if the ids belong to a member of the group, otherwise the error code (R15).
 
     The instance id is checked before the member id. So a request from the former process of a static member
     is answered with FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
@@ -461,7 +461,7 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -> None:
     """Move the group along one of EDGES (R9, R10).
 
-    Leaving Dead creates the group; entering Dead deletes it.
+    A move out of Dead creates the group, and a move to Dead deletes it.
     """
     previous_state = group.state
     machine.move(group, state, EDGES)
