@@ -453,7 +453,7 @@ class FetchedRecords(NamedTuple):
     records: list[ModelRecord]
     # The next offset to fetch: the one after the last complete batch, even if that batch has no records.
     position: int
-    # The leader epoch of the last batch, or -1 if there was no batch.
+    # The leader epoch of the last batch that was read, or -1 if no batch was read.
     epoch: int
 
 

@@ -286,7 +286,7 @@ class ConnectionLost(msgspec.Struct, frozen=True):
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` returned was reached. This event has no effect before that time."""
+    """The time that `next_deadline` returned has been reached. Before that time, this event has no effect."""
 
 
 ModelEvent = (

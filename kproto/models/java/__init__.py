@@ -7,7 +7,7 @@ The model reproduces these defects of the Java consumer, which `kproto.group.cla
 
 * An exception in the rebalance listener does not undo the new assignment.
 
-* onPartitionsLost is called only by the first poll after the membership was lost.
+* The loss of the membership is reported late: the next poll calls onPartitionsLost.
 
 kafka-clients 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` contains all differences between them. A
 module that follows one of Java's classes has the name of that class.

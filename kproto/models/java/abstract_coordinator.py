@@ -226,7 +226,7 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 def perform_assignment(state: JavaState, out: Out) -> None:
     """Assign the partitions as the leader, and keep a snapshot of the metadata to detect later changes.
 
-    Java's method is onLeaderElected in 4.3, and performAssignment in 2.6.
+    Java's method is onLeaderElected in version 4.3 of the client, and performAssignment in version 2.6.
     """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:

@@ -3,7 +3,7 @@
 * M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An extra
   request, such as one after a fetch error, is sent at least retry.backoff.ms after the previous response.
 
-* While a subscribed topic does not exist, a request is sent every retry.backoff.ms.
+* While a subscribed topic does not exist, a Metadata request is sent every retry.backoff.ms.
 
 * M201: A consumer with a pattern requests all topics. A leader requests the topics of all members of the
   group.

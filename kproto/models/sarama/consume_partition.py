@@ -39,8 +39,8 @@ S = OpenState
 
 
 class ConsumePartition(Routine):
-    """One call of ConsumePartition. `receiver` resumes with "partition_opened" and the partition consumer, or
-    the error.
+    """One call of ConsumePartition. `receiver` then resumes with "partition_opened" and either the partition
+    consumer or the error.
     """
 
     __slots__ = ("child", "client", "end", "offset", "partition", "receiver")

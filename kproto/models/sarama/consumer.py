@@ -61,7 +61,7 @@ class DirectPartition(MessageReceiver):
 
 
 def assign(client: SaramaClient, application: Application, event: AssignCalled) -> None:
-    """Call ConsumePartition, or Close, for each partition of the event."""
+    """Call ConsumePartition for each partition of the event, or Close if the event removes partitions."""
     for partition, offset in event.partitions.items():
         if event.change != "remove":
             start = client.settings.offsets_initial if offset is None else offset

@@ -54,7 +54,7 @@ class SaramaGroupState(States):
 
 
 S = SaramaGroupState
-# Transitions of a closed group without a session.
+# Transitions of a group that is closed while it has no session.
 _END = {
     S.FINDING_COORDINATOR: "the group is closed, and looks the coordinator up to leave",
     S.CLOSED: "the group is closed, and the member has no id",

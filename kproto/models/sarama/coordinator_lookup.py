@@ -44,7 +44,7 @@ class CachedCoordinator:
     def look_up(self, caller: Routine) -> None:
         """Look the coordinator up (RefreshCoordinator).
 
-        `caller` resumes with "coordinator_found" and the error, or None.
+        `caller` then resumes with "coordinator_found" and either the error or None.
         """
         Lookup(self, caller).start()
 
@@ -70,7 +70,7 @@ S = LookupState
 
 
 class Lookup(Routine):
-    """One call of RefreshCoordinator. `caller` resumes with "coordinator_found" and the error, or None."""
+    """One call of RefreshCoordinator. `caller` resumes with "coordinator_found" and an error or None."""
 
     __slots__ = ("attempts", "brokers", "caller", "coordinator", "failures", "metadata")
     TABLE: ClassVar[Table]

@@ -51,8 +51,8 @@ F = CommittedOffsetState
 
 
 class InitialOffsetFetch(Routine):
-    """One call of fetchInitialOffset. `caller` resumes with "offset_fetched" and the partition's offset, or
-    the error.
+    """One call of fetchInitialOffset. `caller` then resumes with "offset_fetched" and either the partition's
+    offset or the error.
     """
 
     __slots__ = ("caller", "offsets", "partition", "retries")
@@ -182,7 +182,7 @@ Q = LogOffsetState
 
 
 class LogOffset(Routine):
-    """One call of GetOffset. `caller` resumes with "offset_listed" and the offset, or the error."""
+    """One call of GetOffset. `caller` resumes with "offset_listed" and either the offset or the error."""
 
     __slots__ = ("caller", "client", "is_retry", "partition", "timestamp")
     TABLE: ClassVar[Table]

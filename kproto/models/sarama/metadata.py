@@ -124,7 +124,7 @@ class Metadata:
     def request_refresh(self, routine: Routine, topics: Iterable[str]) -> None:
         """Refresh the metadata of `topics` (RefreshMetadata).
 
-        `routine` is woken with "metadata_refreshed" and the error of these topics, or None.
+        `routine` is then woken with "metadata_refreshed" and either the error of these topics or None.
         """
         self._request_refresh(routine, tuple(topics))
 

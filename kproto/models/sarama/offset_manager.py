@@ -80,7 +80,7 @@ class PartitionOffset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
     def reset(self, offset: int, metadata: str = "") -> None:
-        """Set the offset back, or only change its metadata (ResetOffset); ignore a higher offset."""
+        """Set a lower offset, or new metadata for the same offset (ResetOffset); ignore a higher offset."""
         if offset <= self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
@@ -148,8 +148,8 @@ class OffsetManager(Routine):
     # -- the coordinator
 
     def find_coordinator(self, routine: Routine) -> None:
-        """Look the coordinator up, unless it is known. `routine` resumes with "coordinator" and the broker or
-        the error.
+        """Look the coordinator up, unless it is known. `routine` then resumes with "coordinator" and either
+        the broker or the error.
         """
         if self.broker is not None:
             self.client.resume(routine, "coordinator", self.broker)
@@ -324,7 +324,7 @@ F = FlushState
 
 
 class Flush(Routine):
-    """One call of flushToBrokerFor. `caller` resumes with "flushed"."""
+    """One call of flushToBrokerFor. At its end, `caller` resumes with "flushed"."""
 
     __slots__ = ("caller", "offsets", "targets")
     TABLE: ClassVar[Table]
