@@ -234,7 +234,8 @@ class _Drawing:
         for event in self.events:
             if event.kind in ("assigned", "generation") and event.generation >= 0:
                 start_times.setdefault(event.generation, event.at)
-        labels: list[list[tuple[int, float]]] = []  # Each has one or more generations, with their x.
+        # Each label covers one or more generations: (generation, x).
+        labels: list[list[tuple[int, float]]] = []
         for generation, at in sorted(start_times.items()):
             x = self.x(at)
             tooltip = f"generation {generation}: {cause(self.events, generation)}"
@@ -316,7 +317,7 @@ class _Drawing:
 def table(events: Sequence[GroupEvent]) -> str:
     """Return an HTML table with a row per generation: its cause, and how long each partition was not read."""
     partitions = sorted({partition for event in events for partition in event.partitions})
-    # Without the standstills that a replacement ended: those have rows of their own.
+    # Excludes each standstill that the replacement of a member ended: replacements have rows of their own.
     by_generation: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after == standstill.before:

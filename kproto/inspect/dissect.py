@@ -219,7 +219,8 @@ def _dissect_response(data: bytes, start: int, api: str, version: int) -> Dissec
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
-    if cls.__api_key__ != API_VERSIONS:  # A request of an unknown version gets a v0 response (KIP-511).
+    # An ApiVersions request of an unknown version gets a v0 response (KIP-511).
+    if cls.__api_key__ != API_VERSIONS:
         check_version(cls, version)
     header_version = response_header_version(cls, version)
     return _dissect_header_and_body(data, start, ResponseHeader, header_version, cls, version)
@@ -398,7 +399,7 @@ def _check_records(data: bytes, remaining: int) -> tuple[int, RecordError | None
 
 # The start of the line that reports a malformed batch.
 ERROR_MARK = "<--"
-# The number of records of a batch that are printed without `whole`.
+# The number of records that are printed of each batch, unless `whole` is true.
 _SHOWN_RECORDS = 10
 # The maximum number of records to decode when checking a frame, or when printing a frame or a record set.
 # Decoding that many takes 0.1 s.

@@ -30,14 +30,14 @@ _OFFSET = re.compile(
     r"(?:^|(?<=[\s|]))(?P<prefix>0x)?(?P<digits>[0-9A-Fa-f]{4,16})(?:\s<[^>]*>)?"
     r"(?P<end>\s*:(?:\s|$)|\s*\||\t|\s{2,}|\s|$)"
 )
-# A group of hex digits without spaces, which prints whole bytes.
+# A group of hex digits without spaces: two digits per byte.
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
-# What may separate the digits of a row from its characters.
+# The separators that may stand between the hex digits of a row and its column of characters.
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
 # The maximum length of a row in which to search for a column of characters, because the search takes more
 # than quadratic time. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
 _MAX_ROW_LENGTH: Final = 1_100
-# The groups of a line that numbers the columns, as above the rows of some tools.
+# The groups of a heading line, which some tools print above the rows to number the columns.
 _HEADING = [f"{number:02x}" for number in range(256)]
 
 
@@ -56,7 +56,7 @@ class _Row(NamedTuple):
 
 
 class _InvalidRow(Exception):
-    """Raised for a line that breaks a rule.
+    """Raised for a line that is not a valid row of a dump.
 
     `maybe_no_dump` means that it is uncertain whether the text is a dump: it may be hex digits without
     offsets.
@@ -70,7 +70,7 @@ class _InvalidRow(Exception):
 def read(text: str) -> list[bytes]:
     """Return the bytes of each dump in a text, or [] if the text may be hex digits without offsets.
 
-    Raises ConfigError for rows that break a rule.
+    Raises ConfigError if the text is a dump with an invalid row.
     """
     try:
         return [_join_dump(rows) for rows in _split_dumps(text.splitlines())]
@@ -117,7 +117,7 @@ def _contains_bytes(line: str) -> bool:
 def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
     """Return the row in a line, or None. The row starts at the first offset that valid bytes follow.
 
-    After a marked offset, only marked ones are tried.
+    Once an offset with a colon or a bar behind it has been tried, only offsets with such a mark are tried.
     """
     is_mark_seen = False
     for match in _OFFSET.finditer(line):

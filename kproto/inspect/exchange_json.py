@@ -1,4 +1,4 @@
-"""Format exchanges and generations as JSON lines: `kproto watch --json`."""
+"""Format exchanges and generations as JSON lines, for `kproto watch --json`."""
 
 from __future__ import annotations
 

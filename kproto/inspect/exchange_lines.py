@@ -507,7 +507,7 @@ def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _join_texts(texts: Iterable[str], separator: str = ", ") -> str:
-    """Join the first texts, and add how many more there are."""
+    """Join the first `_MAX_ENTRIES` texts, and append the number of the remaining texts."""
     entries = list(texts)
     more = f"{separator}and {len(entries) - _MAX_ENTRIES} more" if len(entries) > _MAX_ENTRIES else ""
     return separator.join(entries[:_MAX_ENTRIES]) + more

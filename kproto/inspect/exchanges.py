@@ -60,7 +60,8 @@ _ADDRESS_FIELDS: dict[type[Message], tuple[str, ...]] = {
 }
 
 _CONFIGS_PATH = "resources.configs"
-# The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD, except certificates.
+# The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD, except the settings
+# that contain certificates.
 _PASSWORD_SUFFIXES = ("password", "passphrase", "jaas.config", "keystore.key", "secret", "secret.key")
 # Maps an API to the fields of its request and response that hold credentials. A field is (path of the lists
 # that contain it, name).
@@ -257,7 +258,7 @@ class Conversation:
 def without_secrets(api: str, message: Message) -> Message:
     """Replace the credentials in `message` itself, and return `message`.
 
-    Without credentials, users can share the output of kproto's tools.
+    The output of kproto's tools then contains no credentials, so users can share it.
     """
     for path, name in _SECRET_FIELDS.get(api, ()):
         structs: list[Any] = [message]

@@ -80,7 +80,9 @@ class GroupHistory:
                     self._disconnections[group, member.member_id] = event
 
     def add_notice(self, notice: GroupNotice, at: int) -> None:
-        """Record a notice of the embedded broker's coordinator. `at` is in ms, as in the exchanges."""
+        """Record a notice of the embedded broker's coordinator. `at` is in ms of the clock that the exchanges
+        use.
+        """
         self._has_notices = True
         if isinstance(notice, GenerationStarted):
             generation = self._get_or_add_causes(notice.group_id).generation(notice.generation, at)
@@ -321,7 +323,7 @@ class GroupHistory:
 
 
 def _error_code(response: Any) -> int:
-    """Return the error code of a response, or the first error code of its partitions."""
+    """Return the error code of a response, or the first of its partitions' error codes that is not 0."""
     if response is None:
         return 0
     if hasattr(response, "error_code"):

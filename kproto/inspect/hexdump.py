@@ -150,7 +150,7 @@ def is_text(text: str) -> bool:
 def _read_dump(text: str, is_named: bool) -> bytes | None:
     """Read the rows of a dump. The dumps of TCP packets without data are ignored."""
     dumps = dump_rows.read(text)
-    # tcpdump prints a dump for each packet. A packet without data only acknowledges other packets.
+    # tcpdump prints a dump for each packet, even if the packet has no data, as most acknowledgements.
     if len(dumps) > 1:
         dumps = [data for data in dumps if _tcp_payload(data) != b""]
     if len(dumps) > 1:
@@ -245,7 +245,7 @@ def _read_decimal(text: str, is_named: bool) -> bytes | None:
 
 
 def _find_array(text: str) -> tuple[list[str], str]:
-    """Return the numbers of the longest array in a text, and its opening bracket, without comments.
+    """Return the numbers of the longest array in a text, and its opening bracket. Comments are ignored.
 
     The bracket is "" for numbers without brackets. The list is empty if the text contains other words than
     numbers. Raises ConfigError for several arrays. Brackets around the array's size do not count as an array.
@@ -327,7 +327,7 @@ def _read_hex_groups(groups: list[str], text: str, is_named: bool) -> bytes:
         if digits.isdecimal() and not is_named:
             raise _text_error(text, "the numbers may be decimal or hex; use --form decimal, or --form hex")
         return bytes(int(group, 16) for group in groups)
-    # The lines may wrap one long string of hex digits.
+    # Several lines of equal length may contain one long string of hex digits.
     are_lines = groups == text.split("\n")
     if len(digits) % 2 == 0 and are_lines and len({len(group) for group in groups[:-1]}) == 1:
         return bytes.fromhex(digits)

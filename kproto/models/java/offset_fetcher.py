@@ -53,7 +53,7 @@ _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 
 def update_fetch_positions(state: JavaState, out: Out) -> None:
-    """Perform the next step for each position: validation, committed offset, reset or ListOffsets (M139).
+    """Validate positions, fetch committed offsets or reset positions, as each position requires (M139).
 
     updateFetchPositions.
     """
@@ -246,9 +246,10 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetForLeaderEpoch response: keep the position, or seek to where the logs diverge (M150).
+    """Handle an OffsetForLeaderEpoch response (OffsetForEpochHandler, M150).
 
-    OffsetForEpochHandler.
+    Keep the position if the leader's log contains it. Otherwise seek to where the logs diverge, or apply the
+    reset policy if the broker does not know that offset.
     """
     requested = cast("dict[TopicPartition, int]", entry.context)
     epoch_ends = parse_offset_for_leader_epoch(response) if response is not None else {}

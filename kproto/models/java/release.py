@@ -37,7 +37,7 @@ class JavaRelease:
     retries_join_rebalance: bool
     # Whether the consumer closes its fetch sessions when it is closed.
     closes_sessions: bool
-    # The assignors of this release that differ from `kproto.group.assignors`.
+    # The assignors of this release that differ from those in `kproto.group.assignors`.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
     # Whether the consumer stores and encodes assignments in sorted order. kafka-clients 2.6 uses the order of
     # its hash tables.
@@ -117,7 +117,7 @@ def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return the exception that onJoinComplete throws: any but a KafkaException is wrapped in one."""
+    """Return `cause` if it is a KafkaException, otherwise a KafkaException that wraps it (onJoinComplete)."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 

@@ -65,7 +65,7 @@ class BlockedOn(Enum):
     NOTHING = "nothing"
     # Poll waits for records, a join or a coordinator, until its timeout expires.
     POLL = "polling"
-    # The commit of onJoinPrepare is in flight (only 2.6).
+    # The commit of onJoinPrepare is in flight (only in kafka-clients 2.6).
     PREPARE_COMMIT = "prepare commit"
     # The rebalance listener is running.
     CALLBACK = "callback"
@@ -239,7 +239,7 @@ class CommitOperation:
 
 @dataclass(slots=True)
 class LegacyPoll:
-    """A call of the old poll(long) in progress; `kafka_consumer` computes its timeout."""
+    """An unfinished call of the deprecated poll(long); `kafka_consumer` computes its timeout."""
 
     deadline: int
     timeout_ms: int

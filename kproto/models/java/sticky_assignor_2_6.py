@@ -136,7 +136,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Move the first partition of members in `full` to members in `under` until these have `least`."""
+    """Move the first partitions of members in `full`, until each member in `under` has `least` partitions."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:
@@ -148,9 +148,9 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment without sorting it, because its order matters.
+    """Encode the last assignment without sorting it, because the leader depends on its order.
 
-    If the member owned too many partitions, the leader lets it keep the first ones.
+    If the member owned too many partitions, the leader lets it keep those that come first in the assignment.
     """
     if previous is None:
         return None

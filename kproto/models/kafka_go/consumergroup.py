@@ -316,7 +316,10 @@ def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -
 def on_leave_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Reset the member id after any response to LeaveGroup, then back off or close."""
+    """Reset the member id after any response to LeaveGroup.
+
+    Then back off if an error made the member leave, or finish close().
+    """
     if state.state is P.LEAVING:
         close_connection(out, state.coordinator)
     state.member_id = ""
