@@ -28,7 +28,7 @@ Rules, as in Kafka's GroupMetadataManager:
 * A second type of group could use the functions that store and look up offsets if they were moved to
   `kproto/group/offsets.py`.
 
-* The offset functions need only the attributes `offsets`, `pending_transactions` and `written` of a group.
+* These functions need only the attributes `offsets`, `pending_transactions` and `written` of a group.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class GroupCoordinators:
         return None if coordinator is None else coordinator.describe(group_id)
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None."""
+        """Return the offset that the group has committed for a partition, or None if it has none."""
         coordinator = self._coordinator_of(group_id)
         return None if coordinator is None else coordinator.committed_offset(group_id, partition)
 
@@ -189,7 +189,7 @@ class GroupCoordinators:
         the group's element in this field.
         """
         default_coordinator = self._default_coordinator(type(request))
-        # For each coordinator, by its `id`: the coordinator, and the entries of its groups.
+        # Maps the `id` of a coordinator to the coordinator and the entries of the groups that it coordinates.
         entries_by_id: dict[int, tuple[GroupCoordinator, list[object]]] = {}
         for group_id, entry in entries:
             coordinator = self._coordinator_of(group_id)

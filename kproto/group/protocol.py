@@ -16,8 +16,8 @@ it after its first subscription, and sends nothing before `CoordinatorFound`.
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
 and sends the responses that `step` returns.
 
-`kproto.group.coordinators` combines the coordinators of all types of groups. The type "classic" has
-`kproto.group.classic.coordinator.ClassicCoordinator`.
+`kproto.group.coordinators` combines the coordinators of all types of groups. The coordinator of classic
+groups is `kproto.group.classic.coordinator.ClassicCoordinator`.
 
 All times are milliseconds.
 """
@@ -163,7 +163,8 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
     complete: bool = False
     # Maps a topic to its topic id, where known.
     ids: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
-    # Maps a topic to the racks of its replicas: one set for each partition, by index.
+    # Maps a topic to a tuple with one set for each partition, by index: the racks of the partition's
+    # replicas.
     racks: Mapping[str, tuple[frozenset[str], ...]] = msgspec.field(
         default_factory=dict[str, tuple[frozenset[str], ...]]
     )
@@ -318,7 +319,7 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
 
 
 class WantMetadata(msgspec.Struct, frozen=True):
-    """Send `MetadataUpdated` with these topics, now and after every change of their metadata.
+    """Send the member a `MetadataUpdated` with these topics, now and after every change of their metadata.
 
     The leader needs the metadata of all members' topics.
     """
@@ -403,7 +404,7 @@ class ClientMember(Protocol):
     def joined_identity(self) -> Identity | None:
         """The identity that the coordinator assigned last. Unlike `identity`, it is kept during a rebalance.
 
-        In the classic protocol, it comes from the last JoinGroup response.
+        In the classic protocol, this identity comes from the last JoinGroup response.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -484,13 +485,13 @@ class ClientMember(Protocol):
         ...
 
     def in_version(self, request: Message, version: int) -> Message:
-        """Return `request` with the fields of `version`. Encoding it may still raise EncodeError."""
+        """Return `request` in the layout of `version`. Encoding the result may still raise EncodeError."""
         ...
 
     def retried_error(self, response: Message) -> int | None:
         """Return the error code of `response` if its request is retried and the error reported, else 0.
 
-        Return None if the retries of this API are not reported.
+        Return None if the engine does not report retries of this kind of request.
         """
         ...
 
@@ -592,7 +593,7 @@ class GroupDescription(NamedTuple):
     leader: str | None = None
 
     def member(self, member_id: str) -> MemberDescription | None:
-        """Return the member with this id, or None."""
+        """Return the member with this id, or None if the group has no such member."""
         return next((member for member in self.members if member.member_id == member_id), None)
 
 
@@ -645,7 +646,7 @@ class GroupCoordinator(Protocol):
         ...
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None."""
+        """Return the offset that the group has committed for a partition, or None if it has none."""
         ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:

@@ -5,7 +5,7 @@
     one_line(to_json(request, 9))               # for JSON lines
     write_one_line(to_json(request, 9, binary=Base64), sys.stdout.write)    # the same, in little memory
 
-The JSON is that of Kafka's generated ``JsonConverter`` classes:
+The JSON follows Kafka's generated ``JsonConverter`` classes:
 
 * Names are Kafka's, with a lower-case first letter: ``k_raft_version`` becomes ``kRaftVersion``.
 
@@ -77,7 +77,7 @@ def to_json(
 
 
 def from_json(cls: type[M], data: object, version: int) -> M:
-    """Build a message from its JSON form, as `json.loads` returns it, with keys in any order.
+    """Build a message from its JSON form, as `json.loads` returns it. The keys may be in any order.
 
     Raises EncodeError, with the path of the field, for a missing or unknown key, a wrong type, or a value
     that `encode` would reject. Raises UnsupportedVersion for a version that the message does not have.

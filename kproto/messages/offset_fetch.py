@@ -45,13 +45,13 @@ class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
     groups: list[OffsetFetchResponseGroup] = field("8+", default=[])
 
 
-# In versions 1 to 7. Later versions have OffsetFetchResponseTopics.
+# Used in versions 1 to 7. Later versions use OffsetFetchResponseTopics.
 class OffsetFetchResponseTopic(Struct):
     name: String
     partitions: list[OffsetFetchResponsePartition]
 
 
-# In versions 1 to 7. Later versions have OffsetFetchResponsePartitions.
+# Used in versions 1 to 7. Later versions use OffsetFetchResponsePartitions.
 class OffsetFetchResponsePartition(Struct):
     partition_index: Int32
     committed_offset: Int64

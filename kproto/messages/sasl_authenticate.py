@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one step of a SASL exchange (KIP-152)."""
+"""SaslAuthenticate (key 36): perform one step of a SASL exchange (KIP-152)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 
 
 def in_version(request: Message, version: int) -> Message:
-    """Return a member's request with the fields of `version`. Encoding it may still raise EncodeError.
+    """Return a member's request in the layout of `version`. Encoding the result may still raise EncodeError.
 
     Only LeaveGroup depends on the version: up to v2 it has one member id, and from v3 on a list of members
     (KIP-345).

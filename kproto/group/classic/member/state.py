@@ -50,7 +50,7 @@ class MemberState(Enum):
     STABLE = "stable"
     # The member has left the group because the application did not poll in time. The next poll joins again.
     EXPIRED = "expired"
-    # The member has reported an error with `Fatal`. The next poll joins again.
+    # The member has reported an error with `Fatal`. It joins again at the next poll.
     FAILED = "failed"
     # Another process has joined with this group.instance.id. The member never joins again.
     FENCED = "fenced"
@@ -184,7 +184,8 @@ class Member:
         # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
-        # The time at which max.poll.interval.ms expires; None during a poll and without a generation.
+        # The time at which max.poll.interval.ms expires; None during a poll, or if the member has no
+        # generation.
         self.poll_ends_at: int | None = None
         self.join_at: int | None = None
         self.lookup_at: int | None = None
@@ -215,7 +216,7 @@ class Member:
 
     @property
     def identity(self) -> Identity | None:
-        """The identity that a commit carries; None without a generation and during a rebalance.
+        """The identity that a commit carries; None during a rebalance, or if the member has no generation.
 
         The identity stays valid during a `Revoke`, and `Lose` removes it.
 
@@ -307,7 +308,8 @@ def restart_session(member: Member, now: int) -> None:
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart the max.poll.interval.ms timer, or stop it during a poll and without a generation.
+    """Restart the max.poll.interval.ms timer. Stop it instead during a poll, or if the member has no
+    generation.
 
     Rules M108 and M112.
     """

@@ -185,7 +185,8 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         raise TypeError(f"event={event!r} is not an event of a member; the events are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
-        if isinstance(topics, str):  # Each character of a string would count as a topic.
+        # If a string were accepted, each of its characters would count as a topic.
+        if isinstance(topics, str):
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
         if not event.topics and event.pattern is None:
             return K.UNSUBSCRIBE
@@ -202,7 +203,7 @@ IGNORED: Final[Cell] = Cell(ignore)
 def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = IGNORED) -> list[Cell]:
     """Return a row of the table: `cells` for the states that it names, `everywhere` for all other states.
 
-    The state CLOSED has the cell `closed`, unless `cells` names this state.
+    In state CLOSED the cell is `closed`, unless `cells` names CLOSED.
     """
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 

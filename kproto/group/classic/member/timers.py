@@ -71,7 +71,8 @@ def poll_end(member: Member) -> int | None:
 
 
 def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
-    """Handle the first deadline that has passed, in this order: close, session, poll, heartbeat (M107).
+    """Handle one of the deadlines that have passed, chosen in this order: close, session, poll, heartbeat
+    (M107).
 
     Java's AbstractCoordinator.HeartbeatThread has the same order.
     """
