@@ -39,7 +39,8 @@ def lazy_attributes(
 ) -> Callable[[str], Any]:
     """Return a `__getattr__` for `package` that imports a name from its module and stores it in the package.
 
-    `sources` maps a name to its module, absolute or relative to the package. `load` replaces `import_module`.
+    `sources` maps a name to its module, absolute or relative to the package. `load`, if given, imports the
+    module instead of `import_module`.
     """
 
     def load_name(name: str) -> Any:

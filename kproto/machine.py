@@ -99,9 +99,9 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
 
 
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
-    """Yield the edges on the shortest paths from `state` to the states of a cell's `to`.
+    """Yield the edges on the shortest paths from `state` to each state in `cell.to`.
 
-    After `state`, a path contains only states that are also in `to`.
+    Except for `state` itself, the paths contain only states in `cell.to`.
     """
     reached, remaining = [state], dict.fromkeys(cell.to)
     while reached:
@@ -227,7 +227,7 @@ class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
     request: RequestT_co
     version: int
     client_id: str = ""
-    # The client's host as DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
+    # The client's host in the form in which DescribeGroups returns it. Kafka's form is "/127.0.0.1" (R5).
     client_host: str = ""
     # A string that is unique to this event, such as a UUID. New member ids contain it.
     random_id: str = ""

@@ -7,7 +7,8 @@ module reads and writes the seven protobuf messages of a payload itself.
 
 Rules:
 
-* `encode` writes one ResourceMetrics. Java's clients write one for each metric, with equal resources.
+* `encode` writes one ResourceMetrics. Kafka's Java clients write one for each metric, all with the same
+  resource.
 
 * `decode` accepts one or several ResourceMetrics. It ignores unknown fields, kinds of metrics and types of
   attributes.

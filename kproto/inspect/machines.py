@@ -147,7 +147,7 @@ def _draw_edge(
     is_downward = after >= before
     side_x = sides[1] if is_downward else sides[0]
     outward = 1 if is_downward else -1
-    control_x = side_x + outward * (30 + _LANE_WIDTH * lane)  # of the control points of the Bézier curve
+    control_x = side_x + outward * (30 + _LANE_WIDTH * lane)  # The x of the Bézier curve's control points.
     start_y, end_y = _box_top(before) + _BOX_HEIGHT * 0.7, _box_top(after) + _BOX_HEIGHT * 0.3
     if before == after:
         start_y, end_y = _box_top(before) + 4, _box_top(before) + _BOX_HEIGHT - 4

@@ -34,7 +34,7 @@ class MemberNames:
     def of(self, exchange: Exchange) -> str:
         """Return the name of the member that sent the request, and record the name for its member id.
 
-        The name is also recorded for the connection if only the member itself sends this request.
+        If only the member itself sends requests of this kind, the name is also recorded for the connection.
         """
         request: Any = exchange.request
         response: Any = exchange.response

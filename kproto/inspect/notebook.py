@@ -61,7 +61,7 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 def image(svg: str, alt: str) -> str:
     """Return an <img> element that embeds the SVG document.
 
-    Names in the document may have characters that XML does not allow, so these are escaped.
+    Characters that XML does not allow are escaped, because names in the document may contain them.
     """
     data = b64encode(escape_lines(svg).encode()).decode()
     return f'<img alt="{escape(alt)}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
@@ -237,7 +237,7 @@ def _format_assignment(assignment: bytes) -> str:
     """Return the partitions of an encoded assignment, or its size if it cannot be decoded."""
     try:
         return ", ".join(map(str, Assignment.decode(assignment).partitions))
-    except KprotoError:  # The group has another protocol type, such as that of Kafka Connect.
+    except KprotoError:  # The group's protocol type is not "consumer" but, for example, "connect".
         return f"{len(assignment)} bytes"
 
 

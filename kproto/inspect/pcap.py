@@ -54,7 +54,8 @@ class PcapWriter:
         """Write a frame, which is passed without its size prefix. `from_client` says whether the client sent
         it.
 
-        Hosts are IP addresses. The first frame opens the connection with a handshake.
+        The hosts in `client` and `broker` are IP addresses. Before the first frame of a connection, a TCP
+        handshake is written.
         """
         sides = self._connections.get((client, broker)) or self._open_connection(client, broker, at)
         data = len(frame).to_bytes(4, "big") + frame
@@ -103,7 +104,9 @@ class PcapWriter:
 
 
 def _ip_header(source: bytes, target: bytes, size: int) -> bytes:
-    """Return the IPv4 or IPv6 header of a packet with a TCP segment of `size` bytes."""
+    """Return the IPv4 or IPv6 header of a packet. `size` is the size (bytes) of the TCP segment with its
+    header.
+    """
     if len(source) == 4:
         header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0x4000, 64, 6, 0, source, target)
         return header[:10] + _checksum(header) + header[12:]

@@ -42,7 +42,7 @@ class SeenMember:
     instance_id: str | None = None
     # The time at which the member's connection ended without LeaveGroup. None while the member is connected.
     disconnected_at: int | None = None
-    # Whether the member received REBALANCE_IN_PROGRESS, after which it has to rejoin.
+    # Whether the member has received REBALANCE_IN_PROGRESS and has not rejoined yet.
     is_asked_to_rejoin: bool = False
     # Whether the member has left, or the coordinator has removed it.
     is_gone: bool = False

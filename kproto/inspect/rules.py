@@ -53,7 +53,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
     path = ROOT / "docs" / "rules" / f"{page}.md"
     if not path.exists():
         return {}
-    # The odd parts are rule numbers. Each is followed by the text of the rule.
+    # The parts with odd indexes are rule numbers. The part after each number is the text of its rule.
     parts = re.split(r"(?m)^### ([A-Z]\d+)\n", path.read_text(encoding="utf-8"))
     return {number: text.strip() for number, text in zip(parts[1::2], parts[2::2], strict=True)}
 
@@ -72,7 +72,7 @@ def cells() -> Mapping[str, list[RuleCell]]:
 
 @cache
 def tests() -> Mapping[str, list[RuleTest]]:
-    """Map the number of each rule to the tests that pin it."""
+    """Map the number of each rule to the tests that are marked with the rule."""
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def _marked_rules(definition: _Definition) -> Iterator[str]:
 
 
 def _definition_source(text: str, node: _Definition) -> str:
-    """Return the lines of a definition in the source `text`, with its decorators."""
+    """Return the lines of a definition, including its decorators. `text` is the source of the whole file."""
     first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return "\n".join(text.splitlines()[first_line - 1 : node.end_lineno])
 

@@ -244,7 +244,8 @@ class _Drawing:
     ) -> None:
         """Draw a text, truncated to `available_width`.
 
-        Without `available_width`, a centred text is moved horizontally so that it stays within the drawing.
+        Without `available_width`, the text is truncated to the width of the drawing. A centred text is then
+        moved horizontally so that it stays within the drawing.
         """
         visible_text = self._truncate(text, available_width or self.width - self.left)
         if anchor == "middle" and not available_width:

@@ -266,7 +266,8 @@ def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return the cause of `generation`, from its event or the events since the previous generation.
+    """Return the reason in the "generation" event of `generation`, or reasons from the events since the
+    previous generation.
 
     Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
@@ -308,7 +309,7 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 
 
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
-    """Return the standstills that ended without a new generation, because one member replaced another.
+    """Return the standstills that ended when another member took over the partition in the same generation.
 
     The keys of the result are (generation, time at which the standstills ended, description of the
     replacement).

@@ -25,7 +25,9 @@ _BEGINNING_APIS = {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffse
 
 @dataclass(slots=True)
 class _Counts:
-    """The ended transactions of a transactional id, and its open transaction. Times are in ms."""
+    """Counts of the ended transactions of a transactional id, and the start of its open transaction. Times
+    are in ms.
+    """
 
     committed: int = 0
     aborted: int = 0
@@ -76,7 +78,7 @@ class TransactionHistory:
 
 
 def _count_ended(counts: _Counts, exchange: Exchange) -> None:
-    """Count the transaction that a successful request ended, unless its outcome is unknown."""
+    """Count the outcome of the transaction that a successful request ended, unless the outcome is unknown."""
     request: Any = exchange.request
     if exchange.api == "EndTxn":
         counts.committed += request.committed
@@ -101,6 +103,6 @@ def _succeeded(exchange: Exchange) -> bool:
 
 
 def _transactional_id(request: Any) -> str:
-    """Return the transactional id of a request, or "" if it belongs to no transaction."""
+    """Return the transactional id of a request, or "" if the request has none."""
     name = getattr(request, "transactional_id", None)
     return name or getattr(request, "v3_and_below_transactional_id", None) or ""

@@ -84,7 +84,9 @@ class Arena:
         table[STOP] = stops
 
     def _append_records(self, codec: int, body: memoryview, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of one batch after the used bytes; grow the arena until they fit."""
+        """Decompress the records of one batch to the position after the used bytes. Grow the arena until the
+        records fit.
+        """
         start, size = self.used, len(body)
         if codec == 0 or size == 0:
             self._reserve(size)

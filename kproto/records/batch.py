@@ -147,7 +147,7 @@ class Batch:
     count: int
     # The size in bytes of the whole batch, including the fields baseOffset and batchLength.
     size: int
-    # The whole records field, in which the batch extends from `start` to `end`.
+    # The whole records field. The batch extends from `start` to `end` in it.
     buffer: Data
     start: int
     end: int
@@ -244,7 +244,7 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
 def _decode_records(batch: Batch, max_decompressed: int | None) -> list[Record]:
     """Decompress and parse all records of a batch of magic 2.
 
-    Raises RecordError if the record count in the header does not match the bytes.
+    Raises RecordError if the bytes do not contain exactly as many records as the header states.
     """
     data, at, stop = batch.buffer, batch.start + HEADER_SIZE, batch.end
     # The position of `data` in the `records` field, for errors; 0 for decompressed bytes.

@@ -38,12 +38,12 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
     KIND,
     APPENDED,  # 1 if all records have the batch's max timestamp (LogAppendTime), otherwise 0.
     PART,
-    LEAST,  # Records of the batch below this offset are left out.
+    LEAST,  # Records with an offset below this value are left out.
     WIDTH,
 ) = range(13)
 
 Table = NDArray[np.int64]
-# The value of LEAST for batches that are returned completely.
+# The value of LEAST for batches whose records are all returned.
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
@@ -127,7 +127,7 @@ def _build_by_batch(
     """Build the table of a part, batch by batch, or return None if the part has a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
         # A message set is detected before the loop, because `wanted_batches` would decompress its first
-        # wrapper.
+        # wrapper message.
         return None
     columns: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
@@ -156,7 +156,7 @@ def _build_by_batch(
 def _build_with_numpy(
     parts: Sequence[FetchedPart], part_indexes: list[int], check_crc: bool, control: bool
 ) -> Table | None:
-    """Build the table of the batches of some parts with numpy.
+    """Build the table of the batches of the parts at `part_indexes`, with numpy.
 
     Returns None if a batch is malformed or not of magic 2, or if there are no complete batches.
     """

@@ -62,7 +62,7 @@ _FIELD_BITS = {
     "producerEpoch": 16,
     "baseSequence": 32,
 }
-# What `append` raises for a record that its tables do not cover.
+# The errors that `append` raises for a record with a value that its tables do not contain.
 _UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 

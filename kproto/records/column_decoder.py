@@ -62,14 +62,14 @@ _MAX_IN_ONE_BYTE, _MAX_IN_TWO_BYTES = 63, 8191
 _MAX_CANDIDATES = 64
 # The largest mean size of a record, in bytes, for which record starts are guessed.
 _MAX_MEAN_SIZE = 8192
-_ONE = np.array(1)  # A number that numpy need not convert in each step.
+_ONE = np.array(1)  # An array, so that numpy does not have to convert a number in each step.
 
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
     """The batches to read. Each array has one entry per batch, in the order of the batches in the arena."""
 
-    # The position of the first record, and the end of the last one.
+    # The position at which the first record starts, and the position at which the last one ends.
     at: Int64s
     stop: Int64s
     count: Int64s
@@ -132,7 +132,7 @@ def _find_starts_in_parallel(windows: Windows, batches: BatchArrays) -> Int64s |
     for step, lanes in enumerate(lanes_in_step):  # noqa: B007
         if lanes < _MIN_LANES:
             break
-        # These are views: the additions change `position` and `record`.
+        # These slices are views, so adding to them in place also changes `position` and `record`.
         lane_position, lane_record = position[:lanes], record[:lanes]
         starts[lane_record] = lane_position
         lane_record += _ONE
@@ -202,7 +202,7 @@ def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | Non
 def _estimate_runs(
     windows: Windows, position: Int64s, size: Int64s, max_run: Int64s, index: Int64s
 ) -> Int64s | None:
-    """Estimate the number of consecutive records of equal size from each position on, up to `max_run`.
+    """Estimate for each position how many consecutive records of equal size begin there, up to `max_run`.
 
     `index` is the index of the run's first record in its batch. Returns None if most runs are short.
     """
@@ -306,7 +306,7 @@ def _guess_starts(
     """
     _, record_sizes = tables()
     data = windows.bytes
-    # One start is guessed in each of several ranges of a batch, which have equal distances.
+    # Each batch is searched in several ranges at equal distances. One start is guessed in each range.
     at, typical_size = batches.at[long_batches], np.maximum(mean_size[long_batches], 8)
     distance = piece_records * typical_size
     width = np.minimum(typical_size + typical_size // 2 + 64, distance)
@@ -328,7 +328,7 @@ def _guess_starts(
     # by record.
     has_few = (np.bincount(which) <= _MAX_CANDIDATES)[which]
     attributes, which = attributes[has_few], which[has_few]
-    attributes += (end - searched_end)[which]  # From positions in `searched` to positions in the arena.
+    attributes += (end - searched_end)[which]  # Convert positions in `searched` to positions in the arena.
     ends_varint = data[attributes - 1] < 128
     may_have_two = ends_varint & (data[attributes - 2] >= 128)
     start = np.concatenate((attributes[ends_varint] - 1, attributes[may_have_two] - 2))
@@ -430,7 +430,7 @@ def _decode_slice(
     record_end += start
     if not np.array_equal(record_end, end):
         return False
-    used = min_width + 1  # The length, and the attributes byte after it.
+    used = min_width + 1  # The width of the length, and one byte for the attributes.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(min_width, width, out=min_width)

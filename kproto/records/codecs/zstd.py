@@ -28,7 +28,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def header_of(data: memoryview) -> tuple[int, int] | None:
     """Return where the first frame's blocks start, and the decompressed size of the frame.
 
-    Returns None if the frame's header has no size.
+    Returns None if the frame's header does not state the decompressed size.
     """
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
@@ -46,7 +46,7 @@ def _read_header(data: memoryview, at: int) -> tuple[int, int]:
     width of 0 means that the header has no size.
     """
     flags = data[at + 4]
-    # A single-segment frame has no window descriptor, which is one byte.
+    # The window descriptor takes one byte. A single-segment frame has none.
     is_single_segment = flags >> 5 & 1
     window_size, dictionary_id_size = 1 - is_single_segment, (0, 1, 2, 4)[flags & 3]
     width = (is_single_segment, 2, 4, 8)[flags >> 6]
