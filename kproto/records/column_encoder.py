@@ -244,7 +244,7 @@ def _encode_records(
     size = np.maximum(key_size, 0) + np.maximum(value_size, 0)
     for width in widths:
         size += width
-    # The attributes have one byte, and so has the number of headers if there are none.
+    # The attributes take one byte. Without headers, the number of headers also takes one byte.
     size += 2 if encoded_headers is None else _value_sizes(encoded_headers) + 1
     length = size << 1
     attributes = np.zeros(len(timestamps), np.int64)
@@ -290,7 +290,7 @@ def _value_matrix(timestamps: Int64s, keys: Any, values: Any) -> NDArray[np.uint
 def _build_uniform_batch(timestamps: Int64s, value_matrix: NDArray[np.uint8]) -> BytesIO:
     """Build a batch of the values in `value_matrix`, in blocks of rows whose deltas have equal widths.
 
-    The header of the batch is left empty.
+    The bytes of the batch's header are left zero.
     """
     rows, length = value_matrix.shape
     # A record consists of its length, these two constants with the varying deltas between them, the value,

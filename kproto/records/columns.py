@@ -368,7 +368,7 @@ def _read_columns(
     lent: bool,
     most: int,
 ) -> Columns | None:
-    """Decode all parts with numpy and Arrow. Return None if a record is irregular."""
+    """Decode all parts with numpy and Arrow. Return None if the caller must read row by row."""
     is_compressed = table[CODEC].any()
     if len(parts) == 1 and not is_compressed:
         try:
@@ -409,7 +409,7 @@ def _read_in_place(
     positions = addresses - _memory_address(data)
     if (np.diff(positions) < 0).any():
         return None
-    # The table has positions within each part. In the copy, they are positions in the buffer.
+    # The positions in `table` are relative to their part. Those in the copy are relative to the buffer.
     shifted = table.copy()
     shifted[AT] += positions[table[PART]]
     shifted[STOP] += positions[table[PART]]
@@ -431,7 +431,7 @@ def _decode_table(
     lent: bool,
     arena: Arena | None = None,
 ) -> Columns | None:
-    """Decode the batches of `table`, whose positions are those in `data`.
+    """Decode the batches of `table`, which contains positions in `data`.
 
     Returns None if a record is irregular, or the size of a batch does not fit its number of records. Raises
     IndexError if `data` ends too soon after the last record.

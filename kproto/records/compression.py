@@ -83,7 +83,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return the limit, in bytes, on the output of any input of `compressed` bytes."""
+    """Return the limit, in bytes, on the decompressed size of `compressed` bytes of input."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
@@ -263,7 +263,7 @@ def _raise_limit(
     old_lz4: bool = False,
     start: bytes | None = None,
 ) -> int:
-    """Return `raised_limit` for an output that has grown beyond `limit`, if it starts like records.
+    """Return `raised_limit` for an output that has grown beyond `limit` and starts like records.
 
     `start` is the first `LOOK` bytes of output, or None if the caller does not have them.
 

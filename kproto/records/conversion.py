@@ -38,7 +38,8 @@ from .legacy import encode_messages
 from .reader import batches
 from .record import Record
 
-# The largest number of bytes of messages that become one batch: Kafka's default of max.message.bytes.
+# The maximum size in bytes of the messages that are converted to one batch: Kafka's default of
+# max.message.bytes.
 MAX_BATCH_BYTES = 1 << 20
 
 _INT32_MAX = (1 << 31) - 1

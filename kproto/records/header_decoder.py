@@ -72,7 +72,7 @@ class HeaderColumns:
         keys = map(self._keys.__getitem__, self._key_indexes[low:high].tolist())
         pairs = zip(keys, self._values.slice(low, high - low).to_pylist(), strict=True)
         if self._count_per_row:
-            # `zip` takes the pairs of one row from the same iterator.
+            # All arguments of `zip` are the same iterator, so each row takes the next pairs.
             return list(zip(*[pairs] * self._count_per_row, strict=True))
         counts: list[int] = np.diff(self._first_headers[start : stop + 1]).tolist()
         return [tuple(islice(pairs, count)) if count else () for count in counts]
@@ -87,7 +87,7 @@ class HeaderColumns:
         return pa.ListArray.from_arrays(from_numpy(list_offsets.astype(np.int32)), pairs)
 
     def _parse(self) -> None:
-        """Decode the headers of all rows, unless they are decoded. Raises `RecordError`."""
+        """Decode the headers of all rows, unless they are already decoded. Raises `RecordError`."""
         if self._sections is None:
             return
         if not self._parse_fast():
@@ -98,7 +98,7 @@ class HeaderColumns:
         self._sections = None
 
     def _parse_fast(self) -> bool:
-        """Decode all headers with numpy. Return False if a row's headers are irregular."""
+        """Decode all headers with numpy. Return False if the headers must be decoded row by row."""
         sections = self._sections
         _, offsets_buffer, data_buffer = sections.buffers()
         offsets = np.frombuffer(offsets_buffer, np.int32)
@@ -165,7 +165,8 @@ def _find_headers(
     A header has four positions: the start and end of its key, and the start and end of its value. The mask is
     true for each header whose value is null.
 
-    Returns None if a row's headers are irregular.
+    Returns None if a row's headers are malformed, are more than `_MAX_STEPS`, or contain a varint of more
+    than two bytes.
     """
     varint_table, _ = tables()
     entry = varint_table[windows.twos(starts)]
@@ -202,13 +203,13 @@ def _find_headers_of_slice(
 
     `at` contains the position of each row's next header, and is advanced from its first header to its end.
 
-    Returns False if a row's headers are irregular.
+    Returns False if a row's headers are malformed or contain a varint of more than two bytes.
     """
     varint_table, _ = tables()
     max_count = int(count.max())
     has_equal_counts = int(count.min()) == max_count
     for step in range(max_count):
-        # The rows that have another header, and the indexes of these headers.
+        # The rows with more than `step` headers, and the index of the next header of each of these rows.
         active: Any = slice(None) if has_equal_counts else np.flatnonzero(count > step)
         headers: Any = (
             slice(first[0] + step, first[0] + max_count * len(at), max_count)

@@ -319,7 +319,7 @@ class Wrapper:
                 raise RecordError(_MESSAGE, self._magic, "value.magic", position + 16, detail)
 
     def _blocks(self) -> Iterator[bytes]:
-        """Iterate over blocks of the decompressed bytes, and keep these bytes if they are few."""
+        """Iterate over blocks of the decompressed bytes; keep a single small block for the next call."""
         if self._kept_output is not None:
             yield self._kept_output
             return
@@ -364,7 +364,7 @@ class _Part(NamedTuple):
 
 
 def _complete_messages(data: bytearray, max_messages: int) -> tuple[int, int, int]:
-    """Return the number of complete messages, the position of the last one, and its end.
+    """Return the number of complete messages, and the start and end of the last one.
 
     Each counted message starts within the first `_PART_BYTES`. The count stops before a message with an
     invalid size or magic.

@@ -148,7 +148,7 @@ def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out
 def on_response(
     state: KafkaGoState, reader: PartitionReader, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Handle a response; None means that the request failed."""
+    """Handle the response to the reader's request; None means that the request failed."""
     reader.open = None
     if response is None:
         _on_connection_error(state, reader, network_error(why), now, out)

@@ -142,7 +142,9 @@ def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
-    """End the calls whose context has expired. Their commits stay queued, but their results are dropped."""
+    """End the CommitMessages calls whose context has expired. Their commits stay queued, but their results
+    are dropped.
+    """
     for wanted in commits_with_deadline(state):
         assert wanted.deadline is not None
         if now >= wanted.deadline:

@@ -133,7 +133,7 @@ class PartitionWatcher:
 
     topic: str
     ticker: GoTicker
-    count: int | None = None  # The topic's partition count; None until the first response.
+    count: int | None = None  # The topic's partition count; None until the first Metadata response.
     open: Message | None = None
 
 
@@ -326,7 +326,7 @@ Out = list[ModelAction]
 
 
 def start(config: ModelConfig) -> KafkaGoState:
-    """Return the state of a Reader without topics.
+    """Return the initial state of a Reader, which has no topics yet.
 
     Raises ConfigError for options that make NewReader panic.
     """
@@ -388,7 +388,7 @@ def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> A
 
 
 def backoff(attempt: int, lowest: int, highest: int) -> int:
-    """Return the backoff before an attempt, in milliseconds (dialer.go)."""
+    """Return the backoff before retry number `attempt`, in milliseconds (dialer.go)."""
     return min(attempt * attempt * lowest, highest)
 
 

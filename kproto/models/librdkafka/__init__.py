@@ -27,7 +27,7 @@ later answer to the event replaces this assignment.
 
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
 
-* M165, M194: There are no fetch sessions, and one Fetch is in flight per broker.
+* M165, M194: The client uses no fetch sessions, and has at most one Fetch in flight per broker.
 
 * M194: A start, stop, seek, pause or resume of a partition gives it a new version. Records that were fetched
   under an older version are dropped.

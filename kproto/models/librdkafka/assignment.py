@@ -16,7 +16,8 @@ partitions by these rules:
 
 * At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.
 
-* The group continues when no removal, query, start or commit is in progress (`assignment_done`).
+* The group continues the rebalance when no removal, query, start or commit is in progress
+  (`assignment_done`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def on_find_coordinator_response(
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     """Send Metadata and FindCoordinator again when the first broker connection is open.
 
-    A connection to a bootstrap address does not count: the broker's node id must be known.
+    A connection to a bootstrap address does not count as the first, because the node id of its broker is
+    unknown.
     """
     if state.bootstrapped:
         return

@@ -262,7 +262,7 @@ def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
 
 
 def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
-    """Send a heartbeat if its interval has passed (rd_kafka_cgrp_heartbeat)."""
+    """Send a heartbeat if the heartbeat interval has passed since the last one (rd_kafka_cgrp_heartbeat)."""
     if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
         return
     if state.max_poll_exceeded or state.heartbeat_in_flight or state.coordinator is None:

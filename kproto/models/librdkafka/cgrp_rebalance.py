@@ -83,7 +83,7 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply an assign(), unassign() or incremental call. Return the error of a rejected call, or None.
+    """Apply assign(), unassign() or an incremental variant. Return the error of a rejected call, or None.
 
     Follows rd_kafka_cgrp_handle_assign_op.
 
@@ -121,7 +121,7 @@ def handle_assign_op(
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    """Answer an event as a binding does: with the event's partitions, without offsets."""
+    """Answer a rebalance event as a binding does: assign or unassign its partitions, without offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
         handle_assign_op(state, offsets, "add" if event.assign else "remove", out)
@@ -246,7 +246,7 @@ def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> Non
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     """Revoke the whole assignment and rejoin (rd_kafka_cgrp_revoke_all_rejoin).
 
-    If `lost` is true, the assignment counts as lost.
+    If `lost` is true, the stored offsets of the revoked partitions are not committed.
     """
     if not state.cooperative:
         if lost:

@@ -51,7 +51,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.mechanism": "sasl.mechanisms",
 }
 
-# The interval that stands for a disabled timer (configured as 0 or -1).
+# The interval (ms, about 25 days) that stands for a disabled timer, which is configured as 0 or -1.
 NEVER_MS: Final = 2**31 - 1
 
 Validator = Callable[[str, object], object]

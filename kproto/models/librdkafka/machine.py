@@ -44,7 +44,8 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
     awake = _wakes_main_thread(state, event)
     HANDLERS.dispatch(state, event, now, out)
     _run_internal_ops(state, out)
-    # The application's thread takes entries from the queue before the main thread's timers add to it.
+    # In the model, the application's thread takes entries from the queue before the main thread's timers add
+    # to it.
     rdkafka.serve_queue(state, out)
     if awake:
         _run_timers(state, out)
@@ -167,7 +168,7 @@ def _serve_member(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
-    """Do nothing: the group waits for a response or for the end of an unassign."""
+    """Do nothing: the group waits for a response or until its partitions are unassigned."""
 
 
 # The handlers of rd_kafka_cgrp_join_state_serve.

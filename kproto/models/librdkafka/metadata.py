@@ -1,11 +1,11 @@
-"""Metadata: the requested topics, and the effects of a response.
+"""The topics whose metadata the client requests, and the effects of a Metadata response.
 
 Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
 * M93: Every member, leader or follower, rejoins if a subscribed topic is created or deleted, or if its
   partition count changes.
 
-* If a join waits for its minimum interval, any Metadata response ends the wait.
+* If a join waits for the minimum interval between joins, any Metadata response ends the wait.
 
 * topic.metadata.refresh.interval.ms counts from the start of the client, not from the last response. Without
   topics, the model refreshes no metadata, whereas librdkafka refreshes its list of brokers.
@@ -104,7 +104,7 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
     """Rejoin if the available subscribed topics or their partition counts have changed.
 
-    A join that waits for metadata continues even without a change. The function follows
+    A join that waits for metadata continues even if nothing has changed. The function follows
     rd_kafka_cgrp_metadata_update_check.
     """
     if not state.subscription:
