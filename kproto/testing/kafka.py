@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 # isort: off
 
-# kproto must be imported before `consumer`, because otherwise the name `consumer` would refer to another
-# module.
+# kproto must be imported before `consumer`: it finds kproto's own package even if another one on the path is
+# also named `consumer`.
 from .. import (
     Admin,
     Consumer,

@@ -99,7 +99,7 @@ class ModelConnections:
             self._on_lost(connection, "closed by the client")
 
     def due(self) -> int | None:
-        """Return the earliest deadline of all open requests, or None."""
+        """Return the earliest deadline of all open requests, or None if none of them has a deadline."""
         deadlines = [
             request.deadline
             for connection in self._by_key.values()

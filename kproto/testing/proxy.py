@@ -76,7 +76,7 @@ class WatchProxy:
     ) -> None:
         self._broker = parse_broker_address("bootstrap", bootstrap)
         self._listen = listen
-        # A host with which clients reach the listeners.
+        # The host in the listeners' addresses, as clients receive them if `advertise` is None.
         self._host = advertised(listen[0])
         self._advertise = advertise
         self._tell = tell

@@ -54,7 +54,7 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky", "range"), ("cooperative-sticky",)),
 )
 
-# The assignors of kproto's members in a mixed group: all clients support range.
+# The assignors of kproto's members in a mixed group. Each entry has range, which all clients support.
 MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
@@ -136,9 +136,9 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 
 
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
-    """Let time pass until no application has observed an event for `quiet_ms`, but at most `ms`.
+    """Run the world until no application has observed an event for `quiet_ms`, or until `ms` have passed.
 
-    If `AT_REST` does not hold after this time, let the rest of `ms` pass.
+    If `AT_REST` does not hold at that time, let the rest of `ms` pass.
     """
     end, last_event_at, checked_count = world.now + ms, world.now, len(world.observations)
 
@@ -160,7 +160,7 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
 
 
 def _resume(consumer: Consumer) -> None:
-    """Resume partitions that a move has paused, unless the engine has lost them in the meantime."""
+    """Resume partitions that a move has paused, unless the consumer's engine no longer owns them."""
     paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
     if paused:
         with contextlib.suppress(IllegalState):
@@ -234,7 +234,7 @@ class Schedule:
             move()
             self.world.run(self.random.choice(PAUSES_MS))
 
-    # ---- moves: each does nothing if it is not possible
+    # ---- moves: a move that is not possible in the current state does nothing
 
     def join(self) -> None:
         """Start one of kproto's consumers, with random options."""

@@ -294,7 +294,7 @@ def _require_rules(acls: object) -> list[Acl]:
 
 
 def _build_rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
-    """Return a rule for each resource of `on` and each operation; raise for invalid arguments."""
+    """Return a rule for each resource of `on` and each operation, or raise ConfigError."""
     resource: Mapping[str, object] = dict(on)
     for option, value in {"user": user, **resource}.items():
         if option not in ("user", *On.__annotations__):

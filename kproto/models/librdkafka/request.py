@@ -104,7 +104,7 @@ COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 
 def any_usable_broker(state: LibrdkafkaState) -> Address:
-    """Return the known broker with the lowest id, or the first bootstrap address.
+    """Return the known broker with the lowest id, or the first bootstrap address if no broker is known.
 
     Follows rd_kafka_broker_any_usable.
     """

@@ -1,4 +1,4 @@
-"""The state of librdkafka's consumer, from the coordinator to the queue."""
+"""The state of librdkafka's consumer: its coordinator, group, partitions, commits and queue."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class InternalOp(Enum):
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
-    # Revoke the whole assignment as lost and rejoin, unless a rebalance is in progress.
+    # If no rebalance is in progress, the member revokes its whole assignment as lost and rejoins.
     REVOKE_AS_LOST = "lose"
 
 

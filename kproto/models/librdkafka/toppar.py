@@ -204,7 +204,7 @@ def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out:
 
 
 def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
-    """Send ListOffsets for each partition whose timer is due, the last partition first.
+    """Send ListOffsets for each partition whose timer is due, in descending order of topic and index.
 
     rd_kafka_offset_query_tmr_cb.
     """

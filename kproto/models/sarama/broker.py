@@ -167,11 +167,11 @@ class SaramaBroker(Routine):
                 self.client.out.append(CloseConnection(self.address))
 
     def on_response(self, call: BrokerCall, event: ResponseReceived) -> None:
-        """Handle the response to a request of this broker."""
+        """Handle the response to a request that was sent to this broker."""
         self._finish(call, BrokerResponse(self, event.request, event.response, None))
 
     def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
-        """Handle the failure of a request of this broker."""
+        """Handle the failure of a request to this broker."""
         error = errors.network(event.why, event.late, address_text(self.address.host, self.address.port))
         if event.late:
             self.broken = error
