@@ -42,7 +42,7 @@ def encodable_text(name: str, text: str) -> str:
 
     Raises UnencodableText if a request cannot contain the text.
 
-    If one string of a request cannot be encoded, the whole request is unreadable.
+    With such a text the whole request fails: it cannot be encoded, or the broker cannot read it.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():
@@ -114,7 +114,7 @@ def or_none(rule: Rule) -> Rule:
 
 
 def secret(rule: Rule) -> Rule:
-    """Return the rule with `is_secret` set, so that the error does not show the value."""
+    """Return a copy of `rule` whose errors do not show the value."""
     return rule._replace(is_secret=True)
 
 

@@ -330,7 +330,7 @@ def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Gen
         try:
             yield
         finally:
-            watcher.communicate(b"over")  # After it has received data, the watcher does nothing.
+            watcher.communicate(b"over")  # Any input makes the watcher end without killing the process.
 
 
 @contextlib.contextmanager

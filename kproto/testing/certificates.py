@@ -71,7 +71,7 @@ class Certificates:
 
 @checked(folder=_PATH, hosts=TEXTS)
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
-    """Create certificates in `folder`, which only this user should be able to read.
+    """Create certificates and private keys in `folder`, to which only the current user should have access.
 
     `hosts` are the names in the server's certificate. With `expired`, this certificate has expired.
 

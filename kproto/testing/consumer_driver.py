@@ -44,7 +44,7 @@ OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 
 def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the consumer for the configuration of a driver."""
+    """Translate the configuration of a driver into the options of kproto's consumer."""
     renamed = {
         OPTIONS.get(key, key): value
         for key, value in conf.items()
@@ -151,7 +151,7 @@ class CommandDriver(RebalanceListener):
             print_line("answer", query, "ok" if result is None else result)
 
     def _named_partitions(self, words: Sequence[str]) -> list[TopicPartition]:
-        """Return the partitions that the words of a command name, or without words the assigned ones."""
+        """Return the partitions that `words` name, or all assigned partitions if `words` is empty."""
         return [parse_partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
 
     def _query_function(self, word: str, arguments: Sequence[str]) -> Callable[[], object] | None:

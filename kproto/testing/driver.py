@@ -161,7 +161,7 @@ WORDS: Mapping[str, set[str]] = {
 
 
 def handles_connection_loss(module: Model) -> bool:
-    """Return whether the model in this module handles the event `ConnectionLost`."""
+    """Return whether the model handles the event `ConnectionLost`, as its module declares."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 

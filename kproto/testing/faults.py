@@ -119,7 +119,7 @@ class Proxy:
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
         0, but the last stall may continue for up to `longest` seconds.
         """
-        self._call_in_loop(lambda: None)  # Raise IllegalState if the proxy is not running.
+        self._call_in_loop(lambda: None)  # This empty call raises IllegalState if the proxy is not running.
         random = Random(seed)
         end = time.monotonic() + _check_duration(seconds)
         while (remaining := end - time.monotonic()) > 0:
@@ -186,7 +186,7 @@ class Proxy:
         return Acceptor(listening_socket(self.host, self.port), stream_protocols(self._accept))
 
     async def _wait_for_tasks(self) -> None:
-        """Wait until the tasks of all connections that were cut have ended."""
+        """Wait until the task of each connection has ended. The caller has cut the connections."""
         await asyncio.gather(*(pair.task for pair in self._pairs), return_exceptions=True)
         await asyncio.sleep(0)
 

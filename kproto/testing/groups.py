@@ -108,7 +108,7 @@ class Group(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.topics, brokers=self.brokers, trace=False)
         self.applications: dict[str, object] = {}
-        # The number of members that have joined so far, for their names.
+        # The number of `join` calls so far. It numbers the names of the members.
         self._joined = 0
 
     # ---- members
@@ -283,7 +283,7 @@ class Group(RuleBasedStateMachine):
     # ---- helpers
 
     def _check_own_invariants(self) -> None:
-        """Call the `@invariant()` methods at the end, because Hypothesis calls them only after steps."""
+        """Check the `@invariant()` methods after `settle`: Hypothesis checks them only after steps."""
         # In older versions of Hypothesis (6.100), `invariants` is a class method.
         declared: Any = self.invariants
         invariants: Any = declared() if callable(declared) else declared
@@ -326,7 +326,7 @@ def _count_losses(consumer: Consumer) -> int:
 def _make_listener(application: object) -> Any:
     """Return the listener that calls the methods of `application`.
 
-    Raises ConfigError if `application` has callbacks with the names of another library.
+    Raises ConfigError if `application` has a callback named as in another library (`on_partitions_...`).
     """
     foreign_names = sorted(name for name in dir(application) if name.startswith("on_partitions_"))
     if foreign_names:

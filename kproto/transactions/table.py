@@ -143,7 +143,7 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 
 
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
-    """Return the time in ms by which `step` must receive the next `Tick`, or None.
+    """Return the time in ms by which `step` must receive the next `Tick`, or None if no deadline is set.
 
     Call this function again after each `step`. The returned time may be earlier than the next deadline, but
     never later, so a `Tick` at this time may find no expired deadline.

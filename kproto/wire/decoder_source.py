@@ -286,7 +286,7 @@ class DecoderSource(FunctionSource):
         return partial(_compile_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """Return an element's `LayoutPart`s and the `struct` codes of the fields after them, or None.
+        """Return the `LayoutPart`s of an element, and the `struct` codes of the fields after the last part.
 
         The result is None if the elements of this class cannot be read in bulk (see `layouts`).
         """

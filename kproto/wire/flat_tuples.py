@@ -244,9 +244,9 @@ class _TupleLayouts(Layouts):
     def sliced_fill(
         self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], from_rows: FromRows
     ) -> Fill:
-        """Return a `Fill` that unpacks rows without lengths if all elements in its block have `lengths`.
+        """Return a `Fill` for blocks whose elements all have `lengths`; it does not unpack the length bytes.
 
-        Otherwise this `Fill` calls the one of `layout`.
+        For any other block, and for short blocks, it calls the `Fill` that `layout` contains.
         """
         codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
@@ -302,7 +302,7 @@ def _fill_sliced(
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:
         for position, expected in length_bytes:
-            if block[position::size].strip(expected):  # This byte of at least one element differs.
+            if block[position::size].strip(expected):  # An element has other lengths or tags.
                 break
         else:
             items += from_rows(rows(block))

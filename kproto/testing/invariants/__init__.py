@@ -121,7 +121,7 @@ AT_REST: Final[tuple[Invariant, ...]] = (
 
 
 def check(world: World, *invariants: Invariant) -> None:
-    """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
+    """Check `invariants`, by default all invariants that hold in a settled world (see `settle`).
 
     Raises `InvariantBroken` for the first invariant that does not hold. The message contains the last error
     of each client as a possible cause.

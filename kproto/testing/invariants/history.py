@@ -204,7 +204,7 @@ def what_commit_reported_is_committed(world: World) -> None:
 
 
 def a_commit_costs_no_partition(world: World) -> None:
-    """I2: a member does not lose its partitions because of the response to a commit.
+    """I2: no response to a commit makes a member lose its partitions.
 
     A member that the coordinator has fenced is exempt, because it has lost its partitions.
     """
