@@ -115,7 +115,7 @@ def _attributes_and_deltas(timestamps: Sequence[int]) -> list[bytes]:
     if min_delta < -_LONG_DELTA or max_delta >= _LONG_DELTA:
         return [ZERO_BYTE + zigzag(timestamp - base) for timestamp in timestamps]
     whole, first, middle, last = _varint_tables()
-    # The deltas in zigzag encoding. 14 bits of a number are two bytes of its varint.
+    # The deltas in zigzag encoding. Two bytes of a varint hold 14 bits of its number.
     numbers = [delta << 1 ^ delta >> 63 for delta in [timestamp - base for timestamp in timestamps]]
     return [
         whole[number]
@@ -147,7 +147,7 @@ def _are_rows_uniform(
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:
         return False
-    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # There are at most eight rows per millisecond.
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # Too few: at most eight rows per millisecond.
         return False
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def _format_content(data: object) -> str:
 
 
 class MalformedRecord(Exception):
-    """The malformed `field` of a record, and the position `at` in the bytes that were read."""
+    """The malformed `field` of a record, and the position `at` of the error in the bytes that were read."""
 
     def __init__(self, field: str, at: int, detail: str = "") -> None:
         self.field = field
@@ -181,7 +181,7 @@ def parse_records(
 def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: int) -> tuple[int, int]:
     """Return the number of complete records from `at` on, at most `most`, and the end of the last one.
 
-    Each counted record starts within the first `most_bytes` bytes. Only its length is read.
+    A record counts only if it starts within the first `most_bytes` bytes from `at`. Only its length is read.
 
     A record with a malformed length counts as complete and extends to the end of `data`, so that parsing it
     raises the error.
@@ -286,7 +286,7 @@ def decode_header_key(raw: bytes) -> str:
 
 
 def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
-    """Return the replacement of malformed bytes as in Java, and the position after them.
+    """Return Java's replacement for the malformed bytes, and the position after these bytes.
 
     Java replaces an encoded surrogate with one character, and Python's handler "replace" with three. Both
     treat all other malformed bytes alike.
@@ -433,7 +433,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _encode_header_key(name: str) -> bytes:
-    """Encode a header key and cache the result, because a topic has few different keys."""
+    """Encode a header key and cache the result, because the records of a topic repeat a few keys."""
     if len(HEADER_NAMES) >= _MAX_HEADER_NAMES:
         HEADER_NAMES.clear()
     raw = name.encode()

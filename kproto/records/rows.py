@@ -181,7 +181,7 @@ def _decode_by_row(
 
 
 def _column_reader(data: Data) -> Callable[..., Columns] | None:
-    """Return the function `columns`, or None if its packages are missing or reading rows is faster."""
+    """Return the function `columns`, or None if `data` has few records or a required package is missing."""
     return _import_column_reader() if has_many_records(data) else None
 
 

@@ -75,7 +75,7 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
 
 
 def varints(window: Int64s) -> tuple[Int64s, Int64s]:
-    """Decode the zigzag varints at the start of windows of 8 bytes; return values and widths.
+    """Decode the zigzag varints at the start of windows of 8 bytes; return their values and widths.
 
     The width is 0 if the varint is longer than its window.
     """
@@ -93,7 +93,7 @@ def varints(window: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
-    """Decode varints of up to four bytes at the start of windows; return values and widths.
+    """Decode varints of up to four bytes at the start of windows; return their values and widths.
 
     The width is 0 if the varint is longer than four bytes, or continues after the end of its window.
 

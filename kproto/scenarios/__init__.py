@@ -1,4 +1,4 @@
-"""The scenarios of four documents about Kafka's clients, each played by a group in virtual time.
+"""Scenarios that replay four documents about Kafka's clients, in a simulated group and in virtual time.
 
     from kproto.scenarios import Parameters, find, scenarios
 

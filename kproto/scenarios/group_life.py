@@ -28,7 +28,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def play_group_life() -> Act:
-    """Play the group's life and return it as an `Act`."""
+    """Run a group through joins, a crash and the growth of its topic; return the run as an `Act`."""
     world = World({"flights": 6}, seed=7, settings={"group.initial.rebalance.delay.ms": "0"})
     act = Act(world, world.now)
     world.join("a", topics=["flights"], **_OPTIONS)

@@ -75,7 +75,7 @@ def _observations(act: Act) -> Iterator[Observation]:
 
 
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
-    """Replace the commits after the first of each sequence with their number and the last commit."""
+    """In each sequence of commits, replace all but the first with their number and the last commit."""
     shown: list[Moment] = []
     for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
         same = [moment for _, moment in group]

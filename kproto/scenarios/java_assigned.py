@@ -1,4 +1,4 @@
-"""Document 002: how Java's onJoinComplete (2.6.2) ends, the state that it changes, and what poll throws."""
+"""Document 002: how onJoinComplete of kafka-clients 2.6.2 ends, what it changes, and what poll throws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 002: how Java's onJoinComplete (2.6.2) computes the revoked and added partitions."""
+"""Document 002: how onJoinComplete of kafka-clients 2.6.2 computes the revoked and added partitions."""
 
 from __future__ import annotations
 

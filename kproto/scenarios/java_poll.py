@@ -1,4 +1,4 @@
-"""Document 002: Java's KafkaConsumer.poll (2.6.2), line by line, and the commits that it sends."""
+"""Document 002: KafkaConsumer.poll of kafka-clients 2.6.2, line by line, and the commits that it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 002: the causes of a rebalance, and what precedes a join: onJoinPrepare (2.6.2)."""
+"""Document 002: what causes a rebalance, and what onJoinPrepare of kafka-clients 2.6.2 does before a join."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def pure_python(run: ScenarioRun) -> None:
     run.claim("librdkafka's model is among them", librdkafka.__name__ in origins.get("py", []))
 
 
-# -- the output, and which thread may call -------------------------------------------------------------------
+# -- the output, and the threads that may call the consumer --------------------------------------------------
 
 
 @scenario(

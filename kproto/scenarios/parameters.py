@@ -174,7 +174,7 @@ GROUP: Final = (*TIMEOUTS, "assignor", "static")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Parameters of a scenario; None keeps the document's value. Times are in milliseconds.
+    """Parameters of a scenario. None keeps the value in the scenario's code. Times are in milliseconds.
 
     `PARAMETERS` describes each parameter, except `seed`, which every scenario takes. Raises ConfigError for a
     value outside the limits.

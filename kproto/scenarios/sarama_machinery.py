@@ -421,7 +421,7 @@ def sync_producer(run: ScenarioRun) -> None:
 
 
 def fnv1a(key: bytes, partitions: int) -> int:
-    """Return the partition of sarama's HashPartitioner: the absolute int32 hash modulo `partitions`."""
+    """Return the partition that sarama's HashPartitioner chooses: |int32 hash| modulo `partitions`."""
     hash_value = 0x811C9DC5
     for byte in key:
         hash_value = (hash_value ^ byte) * 0x01000193 & 0xFFFFFFFF

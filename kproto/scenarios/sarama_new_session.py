@@ -56,7 +56,10 @@ def ids_of(world: World, member: ModelClient) -> list[str]:
 
 
 class Branch:
-    """A group of one member, which calls Consume once. Its requests are rejected with `codes`."""
+    """A group of one member, which calls Consume once.
+
+    The first requests of class `kind` are rejected with `codes`, one code for each request.
+    """
 
     def __init__(
         self, run: ScenarioRun, kind: type[Message], *codes: int, once: bool = True, **config: Any

@@ -1,4 +1,4 @@
-"""A wrapper around sarama's model that records request versions, for the scenarios of sarama's releases."""
+"""A wrapper around sarama's model that records request versions, for scenarios about sarama's releases."""
 
 from __future__ import annotations
 

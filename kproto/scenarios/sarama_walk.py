@@ -432,7 +432,7 @@ def slow_child(run: ScenarioRun) -> None:
     member = sarama(world, extra={"Consumer.MaxProcessingTime": 100, "ChannelBufferSize": 16})
     world.run(2_000)
     member.pause_polling()
-    # The poll in progress must end first: until then the handlers still receive messages.
+    # End the poll in progress first: until it ends, the handlers still receive messages.
     world.run(500)
     produce(world, "t", (0,), 100, 3_000)
     world.write("t", 1, "x", "x")

@@ -1,6 +1,6 @@
 """Define scenarios. A scenario combines a claim of a document with a function that plays it in a world.
 
-A scenario is one decorated function in the module of its document:
+A scenario is a function with the decorator `scenario`, in one of the modules of its document:
 
     @scenario("S1-2", "...", says="...", given="...", when="...", then="...")
     def topic_grows(run: ScenarioRun) -> None:
@@ -107,7 +107,7 @@ class ScenarioRun:
 
     @property
     def as_written(self) -> bool:
-        """Return whether all parameters of the run have the document's values."""
+        """Return whether all parameters of the run have the values in the scenario's code."""
         return not self.parameters.changed()
 
     @property
@@ -157,7 +157,7 @@ class ScenarioRun:
         return world
 
     def clients(self, *written: str) -> tuple[str, ...]:
-        """Return the clients that the scenario runs: the client that the parameters select, or `written`."""
+        """Return the clients of this run: the client of the parameters, or `written` if they set none."""
         if self.parameters.client is None:
             return written
         self._replaced["client"] = list(written)
@@ -210,9 +210,9 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An entry of a document. `takes` names the parameters that the entry can be run with.
+    """One scenario and its texts. `takes` names the parameters with which the scenario can be run.
 
-    If the entry takes no parameter, `fixed` says why.
+    If the scenario takes no parameter, `fixed` says why.
     """
 
     id: str
