@@ -64,7 +64,7 @@ class TableColumns(msgspec.Struct, frozen=True):
     def take(self, rows: Int64s) -> TableColumns:
         """Return the columns, except `partition`, with only the given rows, in the given order.
 
-        There is at least one row, and their indexes increase.
+        `rows` contains at least one row index, and the indexes increase.
         """
         low, high = int(rows[0]), int(rows[-1]) + 1
         if high - low == len(rows):  # Slices of adjacent rows need no copy.
@@ -196,7 +196,7 @@ def _binary_column(name: str, column: Any) -> Any:
     if kind == pa.binary():
         return column
     convertible_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
-    # pyarrow 15 has no test for the types of views, which the tables of polars contain.
+    # pyarrow 15 has no function that recognizes view types (`string_view`, `binary_view`), which polars uses.
     is_view = str(kind) in ("string_view", "binary_view")
     if is_view or any(test(kind) for test in convertible_types) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
@@ -278,7 +278,7 @@ def _header_rows(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | No
 def _pairs_of_structs(column: Any) -> list[tuple[Any, ...]]:
     """Return the pairs (key, value) of each row of a column of lists of structs with two fields.
 
-    Unless the fields have the names key and value, the first one is the key.
+    Unless the fields are named key and value, the first field is the key and the second the value.
     """
     struct = column.type.value_type
     key, value = struct.field(0).name, struct.field(1).name
@@ -300,7 +300,8 @@ def murmur2(keys: Any) -> Int64s:
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     content = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    content = np.concatenate((content, np.zeros(4, np.uint8)))  # A tail is read as a whole word.
+    # The last 1 to 3 bytes of a key are read as part of a 4-byte word, so the last key needs bytes after it.
+    content = np.concatenate((content, np.zeros(4, np.uint8)))
     starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     hashes = np.uint32(_MURMUR2_SEED) ^ sizes.astype(np.uint32)
     m = np.uint32(_MURMUR2_MULTIPLIER)

@@ -175,7 +175,10 @@ class AsyncProducerRuntime(ProducerRuntime):
         self._on_drop()
 
     def shut_down(self, deadline: int) -> None:
-        """End the engine immediately. `_finish` calls the pending callbacks, so there is no wait for them."""
+        """End the engine immediately.
+
+        `_finish` calls the pending callbacks, so this method does not wait for them.
+        """
         self._finish(CLOSED)
         self.ended = True
 

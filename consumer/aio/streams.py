@@ -208,7 +208,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._on_broken(closed_by_peer if exc is None else describe_error(exc))
 
     def _on_broken(self, why: str, *, denied: bool = False) -> None:
-        """Report `Broken`, unless the connection is silent, and close the transport."""
+        """Report `Broken`, unless the connection reports no more events, and close the transport."""
         if not self.silent:
             self.silent = True
             self.report(Broken(self.key, why, denied))
@@ -254,7 +254,7 @@ class Streams:
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
     async def _get_token(self, key: int, source: TokenSource | KerberosSource) -> None:
-        """Get a token for a connection, and report it. A shared request serves several connections."""
+        """Get a token for a connection, and report it. Connections share a request if `source.shared`."""
         event: NetworkEvent
         task = self._token_task
         if task is None or task.done() or not source.shared:
@@ -414,7 +414,7 @@ class Streams:
             self._report(Opened(key))
             return
         self._report(Reached(key))
-        if key not in self._transports:  # The engine has closed the connection after `Reached`.
+        if key not in self._transports:  # The engine has closed the connection in response to `Reached`.
             return
         try:
             if self._tls_buffer is None:
@@ -456,7 +456,10 @@ class Streams:
             raise
 
     def _on_event(self, event: NetworkEvent) -> None:
-        """Report the event of a connection. After an early end, first try the host's other addresses."""
+        """Report the event of a connection.
+
+        If the connection broke before any response, first try the host's other addresses.
+        """
         if isinstance(event, Broken):
             connection = self._transports.pop(event.key, None)
             if connection is None:

@@ -111,7 +111,7 @@ class Layouts:
                 return 0, q
             count -= n - mismatched
             p = q - mismatched * size
-            # Stop also if no element fits a layout that `find` has just returned.
+            # Also stop if `find` has just returned the layout, but no element fits it.
             if count < MIN_RUN or (mismatched == n and layout is not guess):
                 break
             if mismatched or not n:
@@ -121,7 +121,7 @@ class Layouts:
     def find(self, buf: bytes, p: int) -> Layout | None:
         """Return the layout that the next `MIN_RUN` elements share, or None if they share none.
 
-        A layout that is found is stored, and is the first that the next `read` tries.
+        A layout that is found is stored, and the next `read` tries it first.
         """
         # The bytes that each of the elements must contain, with their offsets in an element.
         shared: list[tuple[int, bytes]] = []
@@ -151,7 +151,7 @@ class Layouts:
         return layout
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
-        """Store and return the layout, or return None if `MAX_LAYOUTS` loops exist and none fits it."""
+        """Store and return the layout, or return None if it needs a loop beyond `MAX_LAYOUTS`."""
         codes, pattern, encoded_lengths = "", list[int](), list[int]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
             code = _LENGTH_CODES[part.prefix] if part.prefix else _VARINT_CODES[len(prefix)]

@@ -198,7 +198,7 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
 
     def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
         lengths = key if isinstance(key, tuple) else (key,)
-        remaining = [*reversed(lengths)]  # The length of the next list is the last item.
+        remaining = [*reversed(lengths)]  # In reverse order: the last item is the length of the next list.
         layout = ">"
         for code in self.codes:
             if code == "v":

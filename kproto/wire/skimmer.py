@@ -145,7 +145,7 @@ class _Skimmer:
             else:
                 count, content = group
                 pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), content, tail)))
-        # `group_elements` has skipped and counted the elements of the largest array once more.
+        # `group_elements` has skipped and counted the elements of the largest array a second time.
         self.at, self.elements = end, elements
         self._pause_at = elements + STRIDE
         return pieces
@@ -240,7 +240,7 @@ class _Skimmer:
     def take_due_pause(self) -> bool:
         """Return whether a pause is due, and if so, schedule the next one `STRIDE` elements later.
 
-        If the result is True, the caller pauses: it yields.
+        If the result is True, the caller must yield None.
         """
         if self.elements < self._pause_at:
             return False

@@ -66,7 +66,7 @@ class FunctionSource:
     def block(self, head: str) -> Generator[None]:
         """Indent the lines that are added within the `with` statement.
 
-        A run of fixed-size fields never extends beyond a block.
+        A run of fixed-size fields never extends across the start or the end of a block.
         """
         assert not self.codes
         self.line(head)
