@@ -46,7 +46,9 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Stop queuing, and wait at most `timeout` seconds for queued callbacks, except in a callback."""
+        """Stop queuing callbacks. Outside a callback, also wait at most `timeout` seconds for the queued
+        callbacks.
+        """
         with self._lock:
             self._closed = True
             thread = self._thread

@@ -1,8 +1,8 @@
-"""The clock of all clients, which never goes backwards.
+"""The clocks of all clients: `now` never goes backwards, and `wall` is the time of day.
 
-Where CLOCK_BOOTTIME exists, this clock also runs while the computer sleeps. After the sleep a member
+Where CLOCK_BOOTTIME exists, `now` also advances while the computer sleeps. After the sleep a member
 therefore notices that its session has expired, and that the group may have reassigned its partitions. On
-other systems the clock may stop during the sleep.
+other systems `now` may stop during the sleep.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def as_java(self) -> bool:
-        """Whether the consumer behaves as Java's where kproto differs."""
+        """Whether the consumer behaves as Java's consumer where kproto's default differs."""
         return self.policy == "java"
 
 

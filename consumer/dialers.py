@@ -89,7 +89,7 @@ def connected_socket(answer: object) -> socket.socket:
         close_coroutine(answer)
         raise TypeError(f"it returned {answer!r:.80} instead of a connected socket")
     try:
-        # If a socket uses TLS, the application has already imported `ssl`.
+        # A TLS socket can only exist if the application has imported `ssl`.
         if (ssl := sys.modules.get("ssl")) is not None and isinstance(answer, ssl.SSLSocket):
             raise TypeError("it returned a socket with TLS; set security_protocol instead")
         answer.getpeername()
@@ -163,7 +163,7 @@ class DialThreads:
         return results
 
     def _run_dialer(self, dialer: Dialer, host: str, port: int) -> None:
-        """Call the dialer, and pass its result to the connection to `host:port` that waits longest."""
+        """Call the dialer, and pass its result to the connection that has waited longest for `host:port`."""
         sock, failure = None, ""
         try:
             sock = connected_socket(dialer(host, port))

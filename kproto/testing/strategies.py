@@ -370,7 +370,8 @@ def record_batches(
     compacted: bool = True,
     control: bool = True,
 ) -> RecordBatch:
-    """Draw record batches of one magic, with up to `max_records` records, compressed with one of `codecs`.
+    """Draw record batches of this magic with up to `max_records` records. Each is compressed with one of
+    `codecs`.
 
     `compacted` allows offset gaps, batches without records, and delete horizons. These exist only in logs,
     not in requests of producers. `control` allows transaction markers.

@@ -116,7 +116,9 @@ def alter_user_scram_credentials(
 def _salted_upsertion(
     change: UserScramCredentialUpsertion, new_salt: Callable[[], bytes]
 ) -> ScramCredentialUpsertion:
-    """Return the part of a request that sets a credential, with the salted password."""
+    """Return the entry of an AlterUserScramCredentials request that sets a credential. The entry contains the
+    salted password.
+    """
     salt = new_salt() if change.salt is None else change.salt
     return ScramCredentialUpsertion(
         name=change.user,

@@ -71,7 +71,8 @@ class AdminEngine:
         self.network.on_throttled = self._on_throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
-        # The tokens of `Close` events. `Done` follows the last push, or comes at `_close_ends_at` (ms).
+        # The tokens of `Close` events. Their `Done` actions follow the last telemetry push, but come no later
+        # than `_close_ends_at` (ms).
         self._closes: list[object] = []
         self._close_ends_at = NEVER
         self.telemetry: ClientTelemetry | None = None
@@ -172,7 +173,7 @@ def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
     network = engine.network
     TABLE[type(event)](engine, event)
     engine.runner.pump()
-    while True:  # A call that has finished can start requests that finish immediately.
+    while True:  # A finished call can start further requests, which may finish immediately.
         finished_calls, network.finished = network.finished, []
         for call in finished_calls:
             call.purpose(call)

@@ -118,7 +118,7 @@ class Consumer(EngineClient):
 
     @property
     def has_final_error(self) -> bool:
-        """Whether the consumer can never join again. In this case every poll raises the same error."""
+        """Whether an error prevents the consumer from ever rejoining. Every poll then raises this error."""
         return self.engine.group_status.final_error is not None
 
     @property
@@ -280,7 +280,8 @@ class Consumer(EngineClient):
     def _poll_in_one_step(self) -> bool:
         """Poll without waiting: pass the engine a single `Poll` event.
 
-        Return False if no records are buffered: the application then has to poll with a timeout.
+        Return False if the poll returned no buffered records. The application then has to poll with a
+        timeout.
         """
         before = len(self.records)
         if not self._try(ev.Poll(self.limit)):
@@ -343,7 +344,9 @@ class Consumer(EngineClient):
         self.observe("closed")
 
     def _end_poll(self, poll_number: int, pause_ms: int = 0, *, ended: bool = False) -> None:
-        """End the poll in progress. The application polls again after `pause_ms`."""
+        """End the poll with this number if it is still in progress. The application polls again after
+        `pause_ms`.
+        """
         if not self.polling or poll_number != self._poll_number:
             return
         # If a callback is running, the poll ends when the callback has returned.

@@ -69,7 +69,7 @@ class ClientName(NamedTuple):
 
 
 def journaled(method: M) -> M:
-    """Journal the calls of a method of World or Client that are made outside a run.
+    """Decorate a method of World or Client, so that each call outside a run is recorded in the journal.
 
     Place the decorator `checked` above this one, so that a call with invalid arguments is not journaled.
     """
@@ -139,7 +139,7 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return a function that checks a knob's value, and a text that describes the allowed values.
+    """Return two values: a function that checks a knob's value, and a text that describes the allowed values.
 
     The allowed values depend on the type of the knob's default. The text becomes part of an error message.
     """

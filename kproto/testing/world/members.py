@@ -98,7 +98,8 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The owned partitions that the model no longer processes (sarama-cluster, a fenced librdkafka).
+        """The owned partitions that the model no longer processes, as in sarama-cluster and a fenced
+        librdkafka.
 
         The model calls no callback when it stops processing a partition, so the partition still counts as
         owned.
@@ -332,7 +333,9 @@ class ModelClient(Client):
     @checked(partitions=OFFSETS)
     @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """Assign partitions manually and start polling, from these offsets (None: the client's default)."""
+        """Assign partitions manually, each with its first offset (None: the client's default), and start
+        polling.
+        """
         self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
         self.resume_polling()
@@ -416,7 +419,7 @@ class ModelClient(Client):
     # ---- queries
 
     def owns(self) -> set[TopicPartition]:
-        """Return the partitions that the application works on."""
+        """Return the partitions that the application works on: a copy of `owned`."""
         return set(self.owned)
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
