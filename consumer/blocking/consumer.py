@@ -446,7 +446,9 @@ class RecordIterator(Iterator[ConsumerRecord[K, V]]):
 
 
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
-    """Run an operation that returns records. If Ctrl-C interrupts it, rewind the positions to its records."""
+    """Run an operation that returns records. If Ctrl-C interrupts it, rewind the positions to the first of
+    these records.
+    """
     runtime = operations.runtime
     # If a signal handler makes this call inside another poll, `delivering` holds that outer poll's records.
     outer_delivery = runtime.delivering

@@ -145,7 +145,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _drive(
         ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, keep_alive: list[BlockingProducerRuntime]
     ) -> None:
-        """Run the engine. While the thread sleeps, only `keep_alive` refers to the runtime."""
+        """Run the engine. While the thread sleeps, it refers to the runtime only through `keep_alive`."""
         try:
             while (runtime := ref()) is not None and not runtime.stopped:
                 wakes_at = runtime._schedule_wake()
@@ -179,7 +179,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _schedule_wake(self) -> int | None:
         """Set and return the time (ms) at which the thread wakes by itself; None if it waits for events only.
 
-        If no batch is open, the thread's reference to the runtime is removed.
+        If no batch is open, `_keep_alive` is cleared, so that a dropped producer can be garbage-collected.
         """
         with self.waiters.lock:
             if not self.records.open_batches:

@@ -396,7 +396,7 @@ class _Claim:
         return True
 
     def is_callers(self) -> bool:
-        """Return whether no other thread has the right."""
+        """Return whether no other thread holds the exclusive right."""
         if not self._lock.acquire(blocking=False):
             return False
         self._lock.release()

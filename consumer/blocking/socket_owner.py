@@ -27,7 +27,7 @@ AWAY_S = 0.02
 class SocketOwner:
     """Records which thread owns the sockets. Only the owner may read them.
 
-    Any thread may write to them with `Sockets.write_at_once`.
+    Any thread may write to the sockets with `Sockets.write_at_once`.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class SocketOwner:
     def _try_acquire(self) -> float:
         """Take the sockets and return 0, or return how many seconds to wait.
 
-        -1 means to wait until `_wake_client_thread` is called.
+        The result -1 means to wait until `_wake_client_thread` is called.
         """
         with self._lock:
             if self._is_owned:

@@ -106,7 +106,7 @@ def committed_offsets(
     requested_partitions = None if partitions is None else set(partitions)
     next_node = coordinator
     while True:
-        # The next request starts with a lookup, unless a response below leaves the coordinator unchanged.
+        # A retry begins with a coordinator lookup, unless an error below keeps the node as `next_node`.
         node, next_node = next_node, None
         if node is None:
             node = yield from find_coordinator(view, group, clock)

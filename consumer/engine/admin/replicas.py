@@ -298,7 +298,7 @@ def describe_replica_log_dirs(
         call: Call, items: Sequence[TopicPartitionReplica]
     ) -> Iterator[Answer[TopicPartitionReplica, ReplicaLogDirInfo]]:
         response = expect_response(DescribeLogDirsResponse, call)
-        # An empty response has the same meaning as in `describe_log_dirs`.
+        # As in `describe_log_dirs`, an empty response means that the client is not authorized.
         code = response.error_code or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         directories = {result.log_dir: _log_dir_description(result) for result in response.results}
         for item in items:
@@ -353,7 +353,7 @@ def alter_replica_log_dirs(
     def read(
         call: Call, items: Sequence[TopicPartitionReplica]
     ) -> Iterator[Answer[TopicPartitionReplica, None]]:
-        node = items[0].broker  # The request went to the broker of all its items.
+        node = items[0].broker  # All items of a request are on the same broker.
         for topic in expect_response(AlterReplicaLogDirsResponse, call).results:
             for entry in topic.partitions:
                 replica = TopicPartitionReplica(topic.topic_name, entry.partition_index, node)

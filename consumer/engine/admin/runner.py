@@ -159,7 +159,7 @@ class PlanRunner:
                 if step:
                     self._send_requests(job, step)
                     return
-                ended_calls = []  # The plan asked for nothing, so it continues at once.
+                ended_calls = []  # The plan yielded no requests, so it continues at once.
         except StopIteration as end:
             self._end(job, end.value, None)
         except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
@@ -214,7 +214,7 @@ class PlanRunner:
             self._end(job, None, timeout)
         except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
             self._end(job, None, error)
-        else:  # The plan caught DeadlinePassed, and tries to continue.
+        else:  # The plan caught DeadlinePassed and yielded another step, which is not run.
             self._end(job, None, timeout)
             job.plan.close()
 
