@@ -13,8 +13,8 @@ from .security.option_names import PROTOCOLS
 from .security.secret import mask_logins
 
 DEFAULT_PORT = 9092
-# The characters allowed in a host, as in Java's Utils.HOST_PORT_PATTERN, and the letters of internationalized
-# names.
+# The characters allowed in a host: those of Java's Utils.HOST_PORT_PATTERN, and the letters of every
+# alphabet, for internationalized domain names.
 _HOST = re.compile(r"[\w.:%-]+")
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such strings; for IPv6 "[::1]:9092"'
 _OPTION_HINT = '; options are given each by its name, with "_" for ".", as client_id="me"'
@@ -55,7 +55,7 @@ def _is_ipv6(host: str) -> bool:
 def _parse_address(text: str, masked_servers: object, protocol: str) -> tuple[str, int]:
     """Parse one address, such as PLAINTEXT://HOST:PORT, [IPV6]:PORT or HOST.
 
-    The errors show `masked_servers`, all addresses without logins.
+    Errors show `masked_servers`: all addresses, with user names and passwords masked.
     """
     if "://" in text:
         prefix, text = text.split("://", 1)

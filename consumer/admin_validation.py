@@ -29,7 +29,7 @@ from .engine.admin.quotas import ENTITY_TYPES, ClientQuotaEntity
 from .engine.admin.replicas import ELECTION_TYPES, TopicPartitionReplica
 from .engine.admin.topic_descriptions import OPERATIONS as ACL_OPERATIONS
 
-# The allowed values of arguments, in the words of the errors.
+# Descriptions of the allowed values of arguments, for error messages.
 _RESOURCE = 'a ConfigResource, as in ConfigResource("topic", "flights")'
 _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
 _ACL = 'an AclBinding, as in AclBinding("topic", "flights", "User:alice", "read")'
@@ -119,7 +119,7 @@ def config_types(name: str, value: Any) -> list[str]:
 
 
 def _list_of_choices(values: Collection[str]) -> str:
-    """Return the text of an error that names the strings that a list may contain."""
+    """Return the error text for a list that may contain only the strings `values`."""
     return f"a list of these strings: {', '.join(map(repr, values))}"
 
 

@@ -1,1 +1,3 @@
-"""The clients for asyncio. `waiters` lets tasks wait; `streams` sends and receives bytes."""
+"""The clients for asyncio. `waiters` suspends tasks until the next change; `streams` sends and receives
+bytes.
+"""

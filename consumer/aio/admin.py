@@ -116,7 +116,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         self._runtime = self._runner.runtime
 
     def _make_runtime(self, driver: Driver) -> Runtime:
-        from .runtime import AsyncRuntime  # asyncio is imported late, because `Admin` does not need it.
+        from .runtime import AsyncRuntime  # Imported here, because `Admin` does not need asyncio.
 
         return AsyncRuntime(driver)
 
@@ -265,7 +265,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Add partitions to topics. `totals` maps a topic to its new total number of partitions.
 
-        The method waits until each partition has a leader.
+        The method waits until every partition of these topics has a leader.
         """
         counts = check.partition_counts("totals", totals)
         limit = self._runner.timeout_ms(timeout)
@@ -497,8 +497,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> list[ConfigResource]:
         """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        Brokers before Kafka 4.1 list only "client_metrics": other types raise UnsupportedVersion. Java:
-        Admin.listConfigResources.
+        Brokers before Kafka 4.1 can list only "client_metrics": all other values of `types`, including the
+        default, raise UnsupportedVersion. Java: Admin.listConfigResources.
         """
         resource_types = admin_check.config_types("types", types)
         plan = config_plans.list_config_resources(self.view, resource_types, self._runner.clock)
@@ -589,7 +589,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
         """Return the SCRAM credentials of these users, or of every user that has any (KIP-554).
 
-        Raises PartialFailure for users without credentials. Java: Admin.describeUserScramCredentials.
+        Raises PartialFailure if one of `users` has no credentials. Java: Admin.describeUserScramCredentials.
         """
         names = check.optional(admin_check.names, "users", users)
         plan = credential_plans.describe_user_scram_credentials(self.view, names, self._runner.clock)
@@ -810,8 +810,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, tuple[int, int]]:
         """Fence the producers of these transactional ids, and abort their open transactions (KIP-618).
 
-        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure. Java:
-        Admin.fenceProducers.
+        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure if the producer
+        of an id cannot be fenced. Java: Admin.fenceProducers.
         """
         ids = admin_check.names("transactional_ids", transactional_ids)
         limit = self._runner.timeout_ms(timeout)
@@ -861,7 +861,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change the level of each feature, such as "metadata.version" (KIP-584).
+        """Change the finalized levels of features, for example of "metadata.version" (KIP-584).
 
         Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
         changes and changes nothing. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
@@ -1026,7 +1026,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[int, dict[str, LogDirDescription]]:
         """Return the log directories of each broker by path, with the sizes of their replicas (KIP-113).
 
-        `brokers` are node ids. Raises PartialFailure, keyed by node id. Java: Admin.describeLogDirs.
+        `brokers` are node ids. Raises PartialFailure, keyed by node id, if the request to a broker fails.
+        Java: Admin.describeLogDirs.
         """
         nodes = admin_check.numbers("brokers", brokers)
         plan = replica_plans.describe_log_dirs(self.view, nodes, self._runner.clock)
@@ -1048,7 +1049,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica (KIP-113).
+        """Return the log directory of each of these replicas (KIP-113).
 
         If a replica is being moved, the result also has the directory to which it is being moved. Raises
         PartialFailure. Java: Admin.describeReplicaLogDirs.

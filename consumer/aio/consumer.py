@@ -142,7 +142,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member id and the generation of the last assignment.
+        """Return the member id and the generation as of the last assignment.
 
         Pass the result to a producer's `send_offsets`, so that the coordinator rejects the offsets if it has
         removed the member from the group, or if the generation is old. Before the first assignment, and with
@@ -210,7 +210,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return await self._operations.poll(timeout, max_records)
 
     async def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
-        """Return the next records as columns, one `ColumnBatch` for each fetch of a partition.
+        """Return the next records as columns, one `ColumnBatch` for each partition of each Fetch response.
 
         The columns are described in `kproto.records.columns`.
         """
@@ -402,7 +402,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     ) -> None:
         """Close the consumer.
 
-        If the block has raised an error, the records that were being processed are not committed.
+        If the `async with` block has raised an error, the offsets of the records returned last are not
+        committed.
         """
         await self._operations.leave_block(error)
 
@@ -432,7 +433,8 @@ class AsyncRecordIterator(AsyncIterator[ConsumerRecord[K, V]]):
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
-        # A record of the last poll is returned without a further call; `Iteration` describes the condition.
+        # To save time, return a record of the last poll without a further function call, if its partition
+        # certainly still belongs to this consumer (see `Iteration`).
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:
                 return record

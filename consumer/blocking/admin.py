@@ -226,7 +226,7 @@ class Admin(BoundToProcess, Block):
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Add partitions to topics. `totals` maps a topic to its new total number of partitions.
 
-        The method waits until each partition has a leader.
+        The method waits until every partition of these topics has a leader.
         """
         run_to_end(self._operations.create_partitions(totals, timeout=timeout))
 
@@ -414,8 +414,8 @@ class Admin(BoundToProcess, Block):
     ) -> list[ConfigResource]:
         """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        Brokers before Kafka 4.1 list only "client_metrics": other types raise UnsupportedVersion. Java:
-        Admin.listConfigResources.
+        Brokers before Kafka 4.1 can list only "client_metrics": all other values of `types`, including the
+        default, raise UnsupportedVersion. Java: Admin.listConfigResources.
         """
         return run_to_end(self._operations.list_config_resources(types, timeout=timeout))
 
@@ -487,7 +487,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
         """Return the SCRAM credentials of these users, or of every user that has any (KIP-554).
 
-        Raises PartialFailure for users without credentials. Java: Admin.describeUserScramCredentials.
+        Raises PartialFailure if one of `users` has no credentials. Java: Admin.describeUserScramCredentials.
         """
         return run_to_end(self._operations.describe_user_scram_credentials(users, timeout=timeout))
 
@@ -665,8 +665,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, tuple[int, int]]:
         """Fence the producers of these transactional ids, and abort their open transactions (KIP-618).
 
-        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure. Java:
-        Admin.fenceProducers.
+        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure if the producer
+        of an id cannot be fenced. Java: Admin.fenceProducers.
         """
         return run_to_end(self._operations.fence_producers(transactional_ids, timeout=timeout))
 
@@ -706,7 +706,7 @@ class Admin(BoundToProcess, Block):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change the level of each feature, such as "metadata.version" (KIP-584).
+        """Change the finalized levels of features, for example of "metadata.version" (KIP-584).
 
         Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
         changes and changes nothing. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
@@ -820,7 +820,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[int, dict[str, LogDirDescription]]:
         """Return the log directories of each broker by path, with the sizes of their replicas (KIP-113).
 
-        `brokers` are node ids. Raises PartialFailure, keyed by node id. Java: Admin.describeLogDirs.
+        `brokers` are node ids. Raises PartialFailure, keyed by node id, if the request to a broker fails.
+        Java: Admin.describeLogDirs.
         """
         return run_to_end(self._operations.describe_log_dirs(brokers, timeout=timeout))
 
@@ -838,7 +839,7 @@ class Admin(BoundToProcess, Block):
     def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica (KIP-113).
+        """Return the log directory of each of these replicas (KIP-113).
 
         If a replica is being moved, the result also has the directory to which it is being moved. Raises
         PartialFailure. Java: Admin.describeReplicaLogDirs.

@@ -143,7 +143,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member id and the generation of the last assignment.
+        """Return the member id and the generation as of the last assignment.
 
         Pass the result to a producer's `send_offsets`, so that the coordinator rejects the offsets if it has
         removed the member from the group, or if the generation is old. Before the first assignment, and with
@@ -211,7 +211,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return _run_poll(self._operations, self._operations.poll(timeout, max_records))
 
     def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
-        """Return the next records as columns, one `ColumnBatch` for each fetch of a partition.
+        """Return the next records as columns, one `ColumnBatch` for each partition of each Fetch response.
 
         The columns are described in `kproto.records.columns`.
         """
@@ -404,7 +404,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
     ) -> None:
         """Close the consumer.
 
-        If the block has raised an error, the records that were being processed are not committed.
+        If the `with` block has raised an error, the offsets of the records returned last are not committed.
         """
         run_to_end(self._operations.leave_block(error))
 
@@ -438,7 +438,8 @@ class RecordIterator(Iterator[ConsumerRecord[K, V]]):
 
     def __next__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
-        # A record of the last poll is returned without a further call; `Iteration` describes the condition.
+        # To save time, return a record of the last poll without a further function call, if its partition
+        # certainly still belongs to this consumer (see `Iteration`).
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:
                 return record

@@ -170,7 +170,7 @@ class ConsumerEngine:
         return self.group.subscription.topics
 
     def assignment_deadline(self) -> int | None:
-        """Return the time (ms) at which the member loses its partitions.
+        """Return the time (ms) at which a timeout makes the member lose its partitions.
 
         This is the end of max.poll.interval.ms, which starts again with each poll. If the policy has
         `lose_on_session_timeout`, an earlier end of the session timeout, which starts again with each
@@ -485,7 +485,7 @@ class ConsumerEngine:
     ) -> None:
         """Call `apply` for each partition: now, or once the group has assigned the partition.
 
-        Raises IllegalState for a partition that is not assigned if no assignment is pending.
+        Raises IllegalState if a partition is not assigned and no assignment is pending.
         """
         if not (self.group_status.in_group and self.group.has_pending_assignment):
             self._require_assigned(partitions)
@@ -524,7 +524,7 @@ class ConsumerEngine:
         # The last commit before the revocation of these partitions is in flight, and would not contain an
         # offset that is stored now.
         committing = self.group.committing_revoked
-        # The offsets of the other partitions are stored even if the call raises an error.
+        # Store the offsets of all valid partitions, even if the call then raises an error for the others.
         for partition, (offset, epoch, metadata) in event.offsets.items():
             if partition not in committing and (state := self.core.partitions.get(partition)) is not None:
                 state.store(offset, epoch, metadata)

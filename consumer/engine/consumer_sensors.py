@@ -100,7 +100,7 @@ class CallSensors:
         """Record the polls that have returned buffered records since the previous call."""
         starts, self.unrecorded_starts = self.unrecorded_starts, []
         for start in starts:
-            # A poll that returns buffered records in one step ends when it begins.
+            # A poll that returns buffered records in one step counts as ending at its start time.
             self._record_start(start)
             self._record_end(start)
         if self.immediate_polls and self.polled_at is not None:
@@ -127,7 +127,7 @@ class CallSensors:
     def _record_end(self, end: int) -> None:
         """Record poll-idle-ratio: time in poll / (time in poll + time between the starts of polls).
 
-        If no time has passed, nothing is recorded, whereas Java records NaN.
+        If the denominator is 0, nothing is recorded, whereas Java records NaN.
         """
         in_poll_ms = 0 if self._recorded_start is None else end - self._recorded_start
         if in_poll_ms + self._between_starts_ms > 0:
@@ -245,7 +245,8 @@ class FetchSensors:
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
         """Record what polls have returned since the last call, and the lags and leads after them.
 
-        `states` are those of the partitions whose records polls have returned. Their counts start again.
+        `states` are those of the partitions whose records polls have returned. The call clears their counts,
+        lags and leads.
         """
         returned_records: dict[str, int] = {}  # By topic, as `returned_bytes`.
         returned_bytes: dict[str, int] = {}

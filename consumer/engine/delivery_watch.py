@@ -79,7 +79,7 @@ class DeliveryWatch:
     # ---- stalled partitions
 
     def due(self) -> int | None:
-        """Schedule the next check unless it is scheduled, and return its time (ms).
+        """Schedule the next check unless it is already scheduled, and return its time (ms).
 
         Return None if the watch is off or no partition is assigned.
         """
@@ -121,7 +121,7 @@ class DeliveryWatch:
         """Return why the partition's next records are not delivered at the time `now` (ms)."""
         state = self._core.partitions.get(partition)
         obstacle = self._find_obstacle(partition, state, now)
-        wall_offset_ms = self._core.wall() - now  # From the engine's clock to the wall clock.
+        wall_offset_ms = self._core.wall() - now  # How far the wall clock is ahead of the engine's.
         return DeliveryStatus(
             partition,
             obstacle.reason,
@@ -275,7 +275,7 @@ class DeliveryWatch:
         return None
 
     def _fetch_obstacle(self, state: PartitionState) -> _Obstacle:
-        """Return the obstacle "caught up", or else "fetching": the leader has not responded to the fetch."""
+        """Return "caught up" if the fetch offset is at the high watermark, else "fetching"."""
         if state.high_watermark is not None and state.fetch_offset >= state.high_watermark:
             return _Obstacle("caught up", f"offset {state.position} is the end of the log")
         node = self._core.view.leader(state.partition) if state.replica is None else state.replica

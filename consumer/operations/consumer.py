@@ -347,7 +347,7 @@ class ConsumerOperations(PollOperations):
     async def leave_block(self, error: BaseException | None) -> None:
         """Close the consumer at the end of a `with` block.
 
-        If the block has raised an error, the records that were being processed are not committed.
+        If the block has raised an error, the offsets of the records returned last are not committed.
         """
         try:
             with self.runtime.call("close", serves=True):

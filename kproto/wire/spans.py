@@ -144,5 +144,5 @@ def value_text(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote `text` as JSON does; characters that are unprintable or change the text direction are escaped."""
+    """Quote `text` as JSON does, and also escape unprintable characters and direction marks."""
     return escape_unprintable(json.dumps(text, ensure_ascii=False))

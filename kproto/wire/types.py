@@ -30,7 +30,7 @@ class Primitive(msgspec.Struct, frozen=True):
     `name` is the type's name in Kafka's message JSON. `code` is its `struct` code, and `size` its size in
     bytes. For types of variable size, `code` is empty and `size` is 0.
 
-    `zero` is Kafka's default for a field that declares none.
+    `zero` is Kafka's default for a field whose definition has no default.
     """
 
     name: str
