@@ -147,7 +147,8 @@ class GroupStatus:
     def member_for_transaction(self) -> tuple[str, int]:
         """Return the member id and generation of the last assignment, to send offsets in a transaction.
 
-        From then on, the consumer looks up the group's committed offsets before each initial commit (M206).
+        From this call on, the consumer looks up the group's committed offsets before each initial commit
+        (M206).
 
         The values are kept after the partitions are lost, so that the coordinator rejects the offsets of
         these partitions. It would accept the offsets if they came without a member id.

@@ -180,7 +180,7 @@ class MetadataUpdater:
         return earliest(rebootstrap_at, self._next_refresh_at, *self._topic_requests.values())
 
     def _rebootstrap_at(self) -> int | None:
-        """Return when (ms) to rebootstrap if no broker responds, or None."""
+        """Return when (ms) to rebootstrap if no broker responds by then; None without such a deadline."""
         if self._failing_since is None:
             return None
         options = self._core.options
@@ -304,7 +304,7 @@ class MetadataUpdater:
         return "" if response.brokers else "the broker lists no brokers yet"
 
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
-        """Report that no broker responds, unless the last report of the same reasons is too recent.
+        """Report that no broker responds, unless the same reasons were reported too recently.
 
         `why` is the text to report. `reasons` maps each address to its own error; without it, `why` is the
         only reason. A new reason is reported immediately. Known reasons are reported again at increasing

@@ -184,7 +184,7 @@ class NetworkClient:
         one_way: bool = False,
         purpose: Any = None,
     ) -> Call:
-        """Send a request to the broker `node`, or to any broker. The call always reaches `finished`."""
+        """Send a request to the broker `node`; None means any broker. Every call reaches `finished`."""
         timeout = self.request_timeout_ms if timeout_ms is None else timeout_ms
         call = Call(
             request,
@@ -558,7 +558,7 @@ class NetworkClient:
                 self._delayed_calls.append((call, address))
 
     def next_deadline(self) -> int | None:
-        """Return when (ms) to call `tick` next, or None."""
+        """Return when (ms) to call `tick` next; None if nothing is scheduled."""
         times = list(self._renewals.values())
         for connection in self._connections.values():
             if connection.in_flight or connection.waiting or not connection.ready:

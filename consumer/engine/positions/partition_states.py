@@ -260,7 +260,7 @@ class PartitionState:
     def _invalidate(self) -> None:
         """Give the partition a new epoch.
 
-        Drop its buffer, its error, its retries, its reset and its start offset.
+        Drop the partition's buffer, error, retries, reset and start offset.
         """
         self.epoch = self._subscription.next_epoch()
         self.changed_at = self._subscription.clock()
@@ -397,7 +397,7 @@ class PartitionState:
 
         `commit` is the commit that contained the offset; None if no commit of this consumer did.
 
-        If another commit was requested after it, the group's committed offset remains uncertain.
+        If another commit was requested after `commit`, the group's committed offset remains uncertain.
         """
         self.committed = offset
         if self.pending_commit is commit:
@@ -520,7 +520,7 @@ class PartitionState:
     def take_counts(self) -> tuple[int, int]:
         """Return the numbers of returned records and bytes since the previous call.
 
-        The bytes of a fetch are included when all its records have been returned.
+        The bytes of a fetch are counted only when all records of the fetch have been returned.
         """
         counts = self._unrecorded_records, self._unrecorded_bytes
         self._unrecorded_records = self._unrecorded_bytes = 0
@@ -561,7 +561,7 @@ class SubscriptionState:
         self.unrecorded: dict[PartitionState, None] = {}
         # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []
-        # The last number that was used, as an epoch or in the heap.
+        # The number that was used last, as an epoch or to order an entry of the heap.
         self._last_number = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
         # this number. If the number has grown since, another member may own the partitions of some
@@ -629,7 +629,7 @@ class SubscriptionState:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
-        """Return the time (ms) at which the next scheduled partition becomes dirty, or None."""
+        """Return when (ms) the next scheduled partition becomes dirty; None if none is scheduled."""
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:

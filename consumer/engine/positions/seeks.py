@@ -59,7 +59,7 @@ class PendingSeeks:
     def drop_ended(
         self, owned: Container[TopicPartition], now: int, *, ends_rebalance: bool
     ) -> list[TopicPartition]:
-        """Drop the seeks that do not wait for a later assignment, and return their partitions.
+        """Drop the seeks that no later assignment of this rebalance can apply; return their partitions.
 
         If `ends_rebalance` is true, no assignment of this rebalance follows. If it is false, a cooperative
         rebalance continues with another JoinGroup, and the next assignment may still contain the partition.

@@ -586,7 +586,8 @@ class RecordAccumulator:
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """End a batch, free its memory, and count its failures. Return its callbacks.
 
-        The caller sets `error` of a failed batch before, and calls the callbacks without the guard.
+        The caller sets `error` of a failed batch before this call. Afterwards, it calls the returned
+        callbacks without holding the guard.
         """
         with self.guard:
             self.seal(batch)
@@ -608,7 +609,7 @@ class RecordAccumulator:
         self.sender_notified = True
 
     def close(self, why: str) -> None:
-        """Stop accepting records: sends raise IllegalState with this reason, or that of an earlier call.
+        """Stop accepting records: sends raise IllegalState with the reason `why` of the first call.
 
         Any thread may call this method.
         """
