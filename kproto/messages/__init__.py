@@ -25,7 +25,8 @@ Rules for names and version ranges:
 
 * `ignorable` is declared only if some version of the message lacks the field.
 
-* Error codes are plain ints, because a broker may send codes that `kproto.error_codes.ErrorCode` lacks.
+* Error codes are plain ints, because a broker may send codes that `kproto.error_codes.ErrorCode` does not
+  define.
 
 Importing this package imports no message. `index` finds messages by key or name and imports them on first
 use.

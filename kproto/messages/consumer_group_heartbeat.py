@@ -18,7 +18,7 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexibl
     rebalance_timeout_ms: Int32 = -1
     # The subscribed topics. In this field and the following ones null means unchanged.
     subscribed_topic_names: list[String] | None = None
-    # The subscribed topics as a regular expression in RE2 syntax, which the broker evaluates.
+    # A regular expression in RE2 syntax, with which the broker selects the subscribed topics.
     subscribed_topic_regex: String | None = field("1+", default=None)
     server_assignor: String | None = None
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None

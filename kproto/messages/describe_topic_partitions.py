@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): get topics page by page, with eligible leaders (KIP-966)."""
+"""DescribeTopicPartitions (key 75): get pages of topics with their eligible leader replicas (KIP-966)."""
 
 from __future__ import annotations
 

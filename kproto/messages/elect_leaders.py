@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): elect the preferred replica or any live replica as leader (KIP-460)."""
+"""ElectLeaders (key 43): elect the preferred replica, or any live one if no leader exists (KIP-460)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): set when a token expires, or expire it immediately (KIP-48)."""
+"""ExpireDelegationToken (key 40): change a token's expiry time, or expire the token immediately (KIP-48)."""
 
 from __future__ import annotations
 

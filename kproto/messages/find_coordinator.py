@@ -8,8 +8,8 @@ from ..wire.types import Int8, Int16, Int32, String
 
 class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):
     key: String = field("0-3", default="")
-    # The key type: 0 group, 1 transaction, 2 share partition with the key "group:topic id:partition"
-    # (KIP-932).
+    # The type of the keys: 0 for groups, 1 for transactional ids, 2 for share partitions. The key of a share
+    # partition is "group:topic id:partition" (KIP-932).
     key_type: Int8 = field("1+", default=0)
     # The keys to look up. This field replaces `key` (KIP-699).
     coordinator_keys: list[String] = field("4+", default=[])

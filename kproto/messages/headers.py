@@ -1,6 +1,6 @@
 """The headers of requests and responses, and functions that encode and decode whole frames.
 
-A whole frame is a header and a body.
+A whole frame consists of a header and a body.
 
     frame = encode_request(request, version, correlation_id, client_id)     # a client sends
     envelope = decode_request(frame)                                        # a broker receives
@@ -66,7 +66,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class UnsupportedRequest(UnsupportedVersion):
-    """A request that this release cannot read, with the `header` that a response needs.
+    """A request with an unsupported API key or version. `header` allows a broker to respond to it.
 
     A broker answers an ApiVersions request of an unknown version with version 0 and UNSUPPORTED_VERSION
     (KIP-511). After any other unsupported request, the broker closes the connection.
@@ -102,7 +102,7 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
 
 
 def request_pieces(request: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
-    """Encode as `encode_request` does, but return the pieces, which `frame` joins."""
+    """Encode as `encode_request` does, but return a list of pieces, which `kproto.wire.frame` joins."""
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
@@ -213,7 +213,7 @@ def decode_response_views(frame: bytes | bytearray, response: type[R], version: 
 def body_version(
     response: type[Message], version: int, frame: bytes | bytearray | memoryview, offset: int
 ) -> int:
-    """Return the version of the response body at `offset`; `version` is the version of the request.
+    """Return the version of the response body at `offset`, given the `version` of the request.
 
     The response has the version of the request, with one exception. A broker that does not know the version
     of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511).

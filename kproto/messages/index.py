@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["request", "response", "header", "data", "record"]
 
-# The version of Kafka whose messages are declared.
+# The Kafka release whose messages this package declares.
 KAFKA_RELEASE: Final = "4.4.0"
 
 # Maps the key of every API of this Kafka release to the API's name. Kafka 4.0 removed the APIs with the keys
@@ -339,7 +339,7 @@ def module_of(name: str) -> str:
 
 
 def record_module(name: str, topic: str) -> str:
-    """Return the module that declares, or has to declare, the record of this name and topic."""
+    """Return the module that declares the record `name` of `topic`, or will declare it if it is new."""
     starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
     return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 

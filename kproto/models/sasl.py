@@ -23,7 +23,7 @@ from ..wire.frame import frame
 def plain_token(user: str, password: str, identity: str = "") -> bytes:
     """Return the PLAIN token.
 
-    Raises ConfigError if a part contains NUL, the character that separates the parts.
+    Raises ConfigError if an argument contains NUL, the character that separates the parts of the token.
     """
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
@@ -32,7 +32,7 @@ def plain_token(user: str, password: str, identity: str = "") -> bytes:
 
 
 def plain_frames(handshake: int, user: str, password: str, client_id: str) -> tuple[bytes, bytes]:
-    """Return the two frames of PLAIN: SaslHandshake in version `handshake`, and the token."""
+    """Return the two frames of a PLAIN login: SaslHandshake in version `handshake`, then the PLAIN token."""
     first = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), handshake, 1, client_id)
     token = plain_token(user, password)
     if handshake == 0:

@@ -1,4 +1,4 @@
-"""Consumers of Kafka 0.8: each one chooses its own partitions, through ZooKeeper.
+"""Consumers of Kafka 0.8, which coordinate through ZooKeeper: each one chooses its own partitions.
 
 A small model of kafka.utils.ZkUtils and kafka.consumer.ZookeeperConsumerConnector of 0.8.2
 (ZKRebalancerListener.syncedRebalance, rebalance, reflectPartitionOwnershipDecision,
@@ -74,7 +74,7 @@ class ConsumerStarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A consumer's session ended: it closed, or zookeeper.session.timeout.ms expired."""
+    """A consumer's session ended: either the consumer closed, or zookeeper.session.timeout.ms expired."""
 
     consumer: str
 

@@ -128,7 +128,10 @@ def repeat_end_before_completion_v4(
 
 
 def end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """End the open transaction, and answer with the producer's next epoch or next producer id."""
+    """End the open transaction, and answer with the producer's next epoch.
+
+    If the producer's epochs are exhausted, the response has a new producer id with epoch 0.
+    """
     if error := _owner_error(txn, call):
         send_error(context, call, error)
     else:
@@ -159,7 +162,7 @@ def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndT
 def repeat_end_before_completion(
     context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
 ) -> None:
-    """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to a request with any other epoch.
+    """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to a request in another epoch.
 
     While the markers are being written, the only valid request is a retry of the same EndTxn.
     """

@@ -71,7 +71,7 @@ def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitP
 
 
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Respond with the producer's next epoch, or repeat the response to a retried request.
+    """Give the producer its next epoch, and respond. A retried request gets the first response again.
 
     The table calls this handler in states without an open transaction.
     """
@@ -123,7 +123,7 @@ def wait_for_completion(
 
 
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
-    """Return whether a producer may take the transactional id.
+    """Return whether a producer with this identity may own the transactional id.
 
     The request must have no producer id, the current one, or the previous one with its last epoch. A producer
     sends the previous one if the response with the current producer id was lost.

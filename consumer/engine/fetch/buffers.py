@@ -500,7 +500,7 @@ class CompletedFetch:
             for batch in batches(
                 self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
             ):
-                if not to_position:  # Then an invalid marker or record raises its error here.
+                if not to_position:  # Decode markers and records: an invalid one raises here.
                     transactions.skips(batch)
                     for records in record_lists(batch, PART_RECORDS, self._max_decompressed):
                         _checked(batch, records)

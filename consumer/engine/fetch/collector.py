@@ -38,7 +38,7 @@ MAX_OPEN_FETCHES = 8
 
 
 class FetchCollector:
-    """The partitions with buffered records, and the errors of partitions that poll has to raise."""
+    """The partitions with buffered records, and the partition errors that poll has to raise."""
 
     def __init__(self) -> None:
         # The partitions with buffered records, in the order in which polls return their records.

@@ -138,9 +138,9 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Update a partition after its records were returned, and return True; or return False.
+        """Update a partition after its records were returned; return whether this method handled it.
 
-        `on_records_returned` handles only a buffer that has become empty, the most common case. Otherwise it
+        The method handles only a buffer that has become empty, the most common case. Otherwise it
         changes nothing and returns False, and the caller calls `visit`.
         """
         partition = state.partition
@@ -155,7 +155,8 @@ class Fetcher:
     def _count_buffered(self, state: PartitionState) -> None:
         """Update the number of buffered bytes of the partition's broker, or of all paused partitions.
 
-        The buffer of a paused partition that would exceed the limit is dropped.
+        The bytes of a paused partition count only for the latter. If they would exceed the limit
+        (fetch.max.bytes), the buffer of the partition is dropped.
         """
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))
@@ -179,7 +180,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full_partitions(self, state: PartitionState) -> None:
-        """Add the partition to the full partitions of its broker, or remove it from them."""
+        """Add the partition to the full partitions of its broker if it is full, else remove it."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
@@ -517,7 +518,7 @@ class Fetcher:
         return chunk
 
     def _update_log_offsets(self, state: PartitionState, entry: PartitionData) -> None:
-        """Store the offsets of the partition's log that a response contains."""
+        """Store the log's offsets from the partition's entry in a response."""
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
         # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
         # offset nevertheless, which is ignored.

@@ -39,7 +39,7 @@ class PreferredReplicas:
     def select_node(self, state: PartitionState) -> int | None:
         """Return the broker to fetch from: the preferred replica, else the leader, else None.
 
-        A preferred replica that has expired or is unknown is dropped.
+        A preferred replica is dropped if it has expired or is missing in the metadata.
         """
         core = self._core
         if state.replica is not None:

@@ -136,7 +136,7 @@ class DispatcherState(States):
     REFRESHING = "refreshing"
     # The dispatcher waits until the subscription manager takes the partition.
     QUEUEING = "queueing"
-    # While it closes, the dispatcher waits until the broker consumer releases the partition.
+    # The dispatcher is closing, and waits until the broker consumer releases the partition.
     HANDING_OVER = "handing_over"
     ENDED = "ended"
 
@@ -222,7 +222,7 @@ def _on_refreshed(dispatcher: Dispatcher, error: GoError | None) -> None:
 
 
 def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, epoch: int) -> None:
-    """Subscribe the partition to a broker's consumer. `routine` is woken with "subscription_queued"."""
+    """Subscribe the partition to `broker`'s consumer, which then sends "subscription_queued" to `routine`."""
     child.leader_epoch = epoch
     child.consumer = child.client.consumers.ref(broker)
     child.subscription = BrokerSubscription(child, child.consumer)
@@ -306,7 +306,8 @@ class Feeder(Routine):
         super().__init__(E.IDLE)
         self.child = child
         self.ticker = Ticker(child.client.now, child.client.settings.consumer_max_processing_time)
-        self.tick_allowed = True  # Whether one more tick may pass without a delivery.
+        # Whether one more tick may pass without a delivery before the feeder releases the broker consumer.
+        self.tick_allowed = True
         self.unsent: deque[ModelRecord] = deque()
         self.pending_block: tuple[BrokerSubscription, PartitionData] | None = None
         self.closed = False

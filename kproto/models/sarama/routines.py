@@ -58,7 +58,7 @@ class Scheduler:
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Return from a call to its caller `routine`, which continues immediately, in the same goroutine."""
+        """Resume `routine` when a call that it made returns. It continues immediately, in its goroutine."""
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:

@@ -271,7 +271,7 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Return an assignment of each partition to its newest claimant, and the previous owners.
+    """Return the newest claims as an assignment, and the previous owner of each partition.
 
     The previous owner of a partition is the member with the second-newest claim, if there is one.
     """

@@ -25,7 +25,7 @@ def subscription(topics: Iterable[str]) -> bytes:
 
 
 def read_members(joined: JoinGroupResponse) -> dict[str, Subscription]:
-    """Decode the subscriptions in the leader's JoinGroup response."""
+    """Decode the members' subscriptions from the JoinGroup response that the leader received."""
     return {member.member_id: read_subscription(member.metadata) for member in joined.members}
 
 

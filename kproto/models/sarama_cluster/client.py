@@ -35,7 +35,7 @@ VERSIONS: dict[int, int] = {
 
 
 class ClusterClient(SaramaClient):
-    """sarama's client of 2018, with the options of sarama-cluster."""
+    """The client of sarama 1.17.0 (2018), with the options of sarama-cluster."""
 
     def __init__(self, config: ModelConfig) -> None:
         base = settings(replace(config, assignors=None, instance=None, rack=None))

@@ -23,7 +23,7 @@
 * Each cycle sends the notification "rebalance start" with the current partitions. It then sends "rebalance
   OK" with the claimed, released and current ones, or "rebalance error".
 
-* New partitions of a topic are not noticed (`loops`).
+* The topic watcher does not notice new partitions of a subscribed topic (see `loops`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
 def _create_consumer(consumer: ClusterConsumer) -> None:
     """Create a Consumer for the requested topics, if there are any (NewConsumer).
 
-    If the application has closed the client (`finished`), finish closing it instead.
+    If the application has closed the client (`finished`), finish closing the client instead of creating a
+    Consumer.
     """
     consumer.dying = False
     if consumer.finished:

@@ -1,4 +1,4 @@
-"""The end of a failed cycle of a sarama-cluster Consumer, and its Close (consumer.go, v2.1.15)."""
+"""How sarama-cluster ends a failed cycle, and closes the Consumer (consumer.go, v2.1.15)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ClusterConsumerState(States):
     FETCHING = "fetching"
     OPENING = "opening"
     CONSUMING = "consuming"
-    # The Consumer releases the open partitions, since another partition failed to open.
+    # The Consumer releases the open partitions, because at least one partition failed to open.
     DROPPING = "dropping"
     LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
@@ -199,7 +199,7 @@ class ClusterConsumer(Routine):
         self.loops: list[CycleLoop] = []
         # The partitions at the start of the cycle. A notification compares the claimed partitions with them.
         self.previous: frozenset[TopicPartition] = frozenset()
-        # Whether the start of this cycle was reported.
+        # Whether this cycle has sent the notification "rebalance start".
         self.notified = False
         self.error: GoError | None = None
         self.committing = False
@@ -212,7 +212,7 @@ class ClusterConsumer(Routine):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Close the current Consumer, and create one for `topics` unless it is None."""
+        """Close the current Consumer. Then create one for `topics`, unless `topics` is None."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "topics_requested")
@@ -293,7 +293,7 @@ class ClusterConsumer(Routine):
     # -- loops
 
     def on_loop_ended(self, loop: CycleLoop) -> None:
-        """Record that a loop has ended, and end the cycle."""
+        """Record that a loop has ended. If the Consumer is consuming, end the cycle."""
         self.loops.remove(loop)
         if self.state is S.CONSUMING:
             self.wind_up()
@@ -308,7 +308,7 @@ class ClusterConsumer(Routine):
             self.wake_waiters()
 
     def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
-        """Count a partition that is open or has failed to open."""
+        """Count down the partitions to open. `partition` is open, or has failed to open with `error`."""
         self.unopened_count -= 1
         if error is not None:
             self.error = error

@@ -99,7 +99,9 @@ def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> N
 
 
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
-    """Close the coordinator's connection; if the coordinator has moved, look it up (closeCoordinator)."""
+    """Close the coordinator's connection. If the error shows that the coordinator has moved, look up the new
+    one (closeCoordinator).
+    """
     if broker is not None:
         broker.close()
     if error.code in _REDISCOVER:
@@ -138,7 +140,9 @@ C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
-    """One call of commitOffsetsWithRetry. `caller` resumes with "committed" and the error, or None."""
+    """One call of commitOffsetsWithRetry. Afterwards it resumes `caller` with "committed" and either the
+    error or None.
+    """
 
     __slots__ = ("caller", "consumer", "retries", "sent")
     TABLE: ClassVar[Table]
@@ -221,7 +225,9 @@ R = ReleaseState
 
 
 class Release(Routine):
-    """One call of release. `caller` resumes with "released" and the error of the commit, or None."""
+    """One call of release. Afterwards it resumes `caller` with "released" and either the error of the commit
+    or None.
+    """
 
     __slots__ = ("caller", "consumer")
     TABLE: ClassVar[Table]

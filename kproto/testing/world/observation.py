@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
     * "reset": the client applied its reset policy. Detail: the offset and the reason;
 
-    * "frozen": the process is stopped. Detail: the duration in ms;
+    * "frozen": the process is suspended. Detail: the duration in ms;
 
     * "thawed": the process continues;
 

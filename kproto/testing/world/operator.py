@@ -277,7 +277,7 @@ class Operator(NetworkExchange):
 
     @property
     def down(self) -> bool:
-        """Whether no broker is up. Set this attribute to stop or start all brokers."""
+        """Whether no broker is up. Assign True to stop all brokers, False to start the stopped ones."""
         return not self.brokers
 
     @down.setter
@@ -322,7 +322,8 @@ class Operator(NetworkExchange):
         body = encode_request(request, version, 1, "operator")
         self.step(node, machine.FrameReceived(conn, body, self.random_id()))
         while self.operator_responses[conn] is None and self.brokers[node].large_requests:
-            self.step(node, machine.Tick())  # A broker serves a large request in several steps.
+            # A broker serves a large request in several steps: run them until the response is complete.
+            self.step(node, machine.Tick())
         self.step(node, machine.ClientDisconnected(conn))
         response = self.operator_responses.pop(conn)
         if response is None or request.__api_key__ is None:

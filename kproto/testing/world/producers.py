@@ -64,7 +64,7 @@ class Producer(EngineClient):
     def send(
         self, topic: str, value: str | bytes, key: str | bytes | None = None, partition: int | None = None
     ) -> Delivery | None:
-        """Pass a record to the engine. Return its delivery, or None.
+        """Pass a record to the engine. Return its delivery, or None if the engine does not accept it.
 
         The result is None if the buffer is full or metadata is missing. Then let time pass and send the
         record again.
@@ -79,7 +79,10 @@ class Producer(EngineClient):
         return delivery
 
     def deliver(self, topic: str, value: str | bytes, **destination: Any) -> Delivery:
-        """Send a record; let time pass until the engine accepts it. Raises AssertionError after 2 s."""
+        """Send a record; let time pass until the engine accepts it.
+
+        Raises AssertionError if the engine does not accept the record within 2 s of virtual time.
+        """
         for _ in range(200):
             delivery = self.send(topic, value, **destination)
             if delivery is not None:

@@ -153,7 +153,7 @@ class WorldState:
 
     @property
     def is_fault_free(self) -> bool:
-        """Whether there was no fault and `tamper` is not set."""
+        """Whether this world has never had a fault and `tamper` is not set."""
         return not self.had_fault and self.tamper is None
 
     def next_token(self) -> int:

@@ -1,6 +1,6 @@
 """Run brokers and clients in virtual time, without sockets, threads or the system clock.
 
-The docstring of the package shows how a `World` is used. Rules:
+The docstring of `kproto.testing.world` shows how a `World` is used. Rules:
 
   * Every event is a turn: a scheduled call. Turns run in the order of their times. Turns of the same
     millisecond run in the order in which they were scheduled.
@@ -518,7 +518,7 @@ def replay_commands(
 
 @contextlib.contextmanager
 def _expect_error(command: journals.Command) -> Generator[None]:
-    """Suppress an exception of the class that this command raised in the original run."""
+    """Suppress an exception if this command raised one of the same class in the original run."""
     try:
         yield
     except Exception as error:
