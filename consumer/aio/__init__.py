@@ -1,3 +1,1 @@
-"""The clients for asyncio. `waiters` suspends tasks until the next change; `streams` sends and receives
-bytes.
-"""
+"""The clients for asyncio. `waiters` suspends tasks until the next change; `streams` does the network I/O."""

@@ -393,7 +393,8 @@ class ConsumerOperations(PollOperations):
                     )
             if runtime.failure is None:
                 await runtime.pause()
-                # The event that gives records back already says which records count as processed.
+                # If records were given back, the event that did so already said which records count as
+                # processed.
                 gave_back = self.give_back(also_last=not processed)
                 future = runtime.start(lambda token: ev.Close(token, leave, limit, processed or gave_back))
                 failures += await self.serve_until(future, deadline + 100)

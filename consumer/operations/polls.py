@@ -403,7 +403,7 @@ class PollOperations:
         Raise WokenUp after `wakeup`, and the errors of the engine and of the listener.
         """
         runtime = self.runtime
-        # This event returns records only if some are buffered.
+        # `ev.Poll` returns only records that are already buffered.
         if self.engine.collector.ready and not take.columns and not runtime.woken:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
@@ -537,7 +537,7 @@ class PollOperations:
             action.kind
         ]
         with runtime.callback(f"the listener's {action.kind}()"):
-            has_ended = True  # A method that raises an exception has ended, too.
+            has_ended = True  # Stays true if the method raises an exception.
             try:
                 runtime.listener_call = None
                 result = method(action.partitions)

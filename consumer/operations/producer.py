@@ -148,7 +148,8 @@ class ProducerOperations:
     async def _flush(self, limit_ms: int, deadline: int) -> None:
         """Send all buffered records now, and wait until their deliveries have ended.
 
-        Raises RequestTimedOut, or NotDelivered if the application does not know of all failures.
+        Raises RequestTimedOut. Raises NotDelivered if deliveries failed whose errors the application has not
+        received.
         """
         runtime = self.runtime
         with runtime.locked():
@@ -335,7 +336,7 @@ class ProducerOperations:
                 raise
             await self._push_last_metrics(deadline)
         except KprotoError as flush_error:
-            # close() raises only the commit's error if there are two.
+            # If the commit and the flush have both failed, close() raises only the commit's error.
             if commit_error is None:
                 raise
             log.error("and: %s", flush_error)

@@ -77,7 +77,7 @@ class SendHooks:
     def _call_on_acknowledgement(
         self, topic_or_partition: str, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """Call `on_acknowledgement` of each interceptor. After a failed send, the partition is unknown."""
+        """Call `on_acknowledgement` of each interceptor. After a failed `send`, only the topic is known."""
         for interceptor in self._interceptors:
             call_interceptor(
                 interceptor,

@@ -230,7 +230,7 @@ class Connection:
             self.is_throttled, self.requested_throttle = True, (api, requested_ms)
 
     def version_for(self, message: type[Message], max_version: int | None = None) -> int:
-        """Return the highest common version, up to `max_version`. Raises UnsupportedVersion."""
+        """Return the highest common version up to `max_version`. Raises UnsupportedVersion if none exists."""
         key = message.__api_key__
         client_versions = message.__versions__
         if key is None or key not in self.versions:
@@ -335,7 +335,7 @@ class Connection:
         return b""
 
     def _on_versions_response(self, body: bytes) -> bytes:
-        """Store the broker's versions, and begin the login, if any; or ask for the versions again."""
+        """Store the broker's versions and begin the login, if any. Some responses need a second request."""
         version = self._negotiation_version
         # The error code is the first field of ApiVersions in every version. If a broker does not know the
         # requested version, it responds in version 0.

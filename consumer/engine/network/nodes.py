@@ -82,7 +82,7 @@ class NodeStates:
         return min(max_ms, first_ms << min(timeouts, 8))
 
     def setup_timeout_ms(self, address: Address, first_ms: int, max_ms: int) -> int:
-        """Return the timeout (ms) of a setup: `first_ms`, or more after timeouts or a slow setup."""
+        """Return a setup's timeout (ms): `first_ms`, or more if earlier setups were slow or timed out."""
         timeout_ms = self.timeout_ms(address, SETUP, first_ms, max_ms)
         return min(max_ms, max(timeout_ms, 2 * self._setup_ms.get(address, 0)))
 
@@ -159,7 +159,7 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return the time (ms) at which calls leave this connection for another address, or None.
+        """Return the time (ms) at which a waiting call moves to another address; None if none can move.
 
         A call moves if any broker can answer it and the setup of its connection is slow.
         """

@@ -85,7 +85,8 @@ class RequestTimeouts:
     def update(self, connection: Connection, now: int) -> None:
         """Record the connection's current oldest call. Called after each request and response.
 
-        If the previous one got its response within `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout of its API.
+        If the previously oldest call got its response within `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout
+        of its API.
         """
         oldest = connection.in_flight[0][1] if connection.in_flight else None
         previous = self._oldest.get(connection.key)

@@ -167,9 +167,10 @@ class NetworkSensors:
             node.requests.record(size, now)
 
     def record_received(self, connection: Connection, now: int) -> None:
-        """Record the responses that arrived since the previous call of this method, and their latencies.
+        """Record the responses that arrived since the previous call, and the latencies of Fetch and Produce.
 
-        Their sizes are removed from the connection. The caller clears `connection.finished`.
+        The call removes the sizes of these responses from the connection. The caller clears
+        `connection.finished`.
         """
         sizes, connection.response_sizes = connection.response_sizes, []
         node = self._node_sensors(connection)

@@ -139,7 +139,8 @@ class ThrottleReports:
     def __init__(self, max_ms: int) -> None:
         self._max_ms = max_ms
         self._intervals = ReportIntervals()
-        # When the throttling ends (ms). At first it counts as long past.
+        # The time (ms) at which the throttling ends. The initial value is so long ago that the first report
+        # starts a new period of throttling.
         self._ends_at = -2 * FIRST_REPORT_INTERVAL_MS
         # The end of the throttling (ms) according to the last report.
         self._reported_until = 0

@@ -167,7 +167,8 @@ class OffsetLookup:
     def _response_handler(states: States, then: Callable[[States, Call], None]) -> Then:
         """Return a response handler.
 
-        The handler calls `then` with the partitions whose epoch has not changed since the request.
+        The handler calls `then` with the partitions whose `PartitionState.epoch` has not changed since the
+        request.
         """
         states_and_epochs = [(state, state.epoch) for state in states.values()]
 
