@@ -117,7 +117,7 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 
 
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
-    """Return the node id and address of the coordinator, or the pair (error code, error message)."""
+    """Return the node id and address of the coordinator, or after an error (error code, error message)."""
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
     coordinator = response.coordinators[0] if version >= 4 else response
@@ -258,7 +258,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Map each partition of a response to its value. A partition with different values is omitted."""
+    """Map each partition of a response to its value. A partition with contradictory entries is omitted."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:

@@ -196,7 +196,8 @@ class ConsumerShutdown:
             self._finish()
 
     def _fail_commits(self) -> None:
-        """Fail all commits that have not completed, and report processed offsets that were not sent.
+        """Fail all commits that have not completed, and report processed offsets for which no commit was
+        sent.
 
         Call this before the partitions are released, because it reads their processed offsets.
         """

@@ -42,8 +42,8 @@ from ..metadata.cluster import NO_TOPIC_ID
 from ..positions.partition_states import PartitionState
 
 NO_SESSION = 0
-INITIAL_EPOCH = 0  # Asks for a new session.
-FIRST_EPOCH = 1  # Of the first incremental request.
+INITIAL_EPOCH = 0  # The epoch of a request for a new session.
+FIRST_EPOCH = 1  # The epoch of the first incremental request.
 MAX_EPOCH = 2**31 - 1
 FINAL_EPOCH = -1  # Closes the session, or fetches without one.
 # The first version of Fetch that identifies topics by id.
@@ -69,7 +69,7 @@ class FetchTarget(msgspec.Struct, frozen=True):
 class FetchPlan(msgspec.Struct, frozen=True):
     """The content of one fetch, independent of the request version.
 
-    `send` has the partitions that the request contains, and `forget` those that the broker must forget.
+    `send` contains the partitions of the request, and `forget` those that the broker must forget.
     """
 
     session_id: int
@@ -206,7 +206,8 @@ class FetchSessionHandler:
     def handle_response(self, response: FetchResponse, version: int) -> bool:
         """Update the session from a response.
 
-        Return whether the records of the response may be used.
+        Return False if the response has an error code or does not match the request. The caller then discards
+        its records.
         """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -245,7 +246,7 @@ class FetchSessionHandler:
         self.epoch = INITIAL_EPOCH
 
     def close(self) -> FetchRequest | None:
-        """Forget the session. Return a request that closes it at the broker; None without a session."""
+        """Forget the session. Return a request that closes it at the broker; None if no session exists."""
         if self.id == NO_SESSION:
             return None
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], forgotten_topics_data=[])
@@ -278,7 +279,7 @@ class BrokerFetches:
         self.full: set[TopicPartition] = set()
         # Number of bytes buffered for the broker's partitions.
         self.buffered_bytes = 0
-        # The partitions to fetch for which the broker has more records.
+        # The partitions to fetch for which the broker has more records than the consumer has received.
         self.with_more_records: set[TopicPartition] = set()
         # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True

@@ -179,7 +179,7 @@ class Committer:
         self.commit(offsets_of(self.states_to_commit()), timeout_ms, on_committed, is_single_attempt)
 
     def _loss_error(self) -> KprotoError:
-        """Return the error that names the first lost partition. At least one partition has been lost."""
+        """Return the error that names the first lost partition. At least one must have been lost."""
         lost = self._lost
         partition, (position, committed) = next(iter(lost.items()))
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
@@ -268,7 +268,7 @@ class Committer:
     ) -> QueuedCommit:
         """Queue a commit, and record in the states of its partitions that it was requested.
 
-        A commit with a required identity changes no partition state.
+        If `required_identity` is given, the states of the partitions remain unchanged.
         """
         requires_membership = self._status.in_group
         positions = self._core.partitions
@@ -395,7 +395,7 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove partitions that were revoked or whose topic was re-created, or fail the commit.
 
-        If `drops_revoked` is false, the commit fails instead.
+        If `drops_revoked` of the commit is false, the commit fails. Otherwise the partitions are removed.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
@@ -429,7 +429,7 @@ class Committer:
         return state is None or commit.states.get(partition, state) is not state
 
     def _needs_initial_commit(self, partition: TopicPartition) -> bool:
-        """Return whether no committed offset is known and the application has not called seek()."""
+        """Return whether the partition has no known committed offset and was not the target of a seek()."""
         state = self._core.partitions.get(partition)
         return state is None or (state.start_uncommitted and state.committed is None)
 
@@ -478,7 +478,7 @@ class Committer:
             self._unconfirmed.update(commit.offsets)
 
     def _mark_in_flight(self, commit: QueuedCommit, *, in_flight: bool) -> None:
-        """Record whether an initial commit is in flight; the records of its partitions wait meanwhile.
+        """Record whether an initial commit is in flight: meanwhile polls return no records of its partitions.
 
         For other commits the method does nothing.
         """
@@ -567,7 +567,8 @@ class Committer:
     def _on_call_finished(self, commit: QueuedCommit, call: Call, may_use_names: bool) -> None:
         """Handle the response to an OffsetCommit request, or the failure of the request.
 
-        If the coordinator accepts only names, and the topic ids are not confirmed, confirm them first.
+        If the coordinator accepts only topic names, and the topic ids are not confirmed yet, confirm them
+        before the commit is sent again.
         """
         if commit.call is not call:
             return  # `commit` was queued again, because the coordinator has changed.
@@ -591,7 +592,7 @@ class Committer:
             self._complete(commit, call.error)
 
     def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
-        """Record the committed offsets. Complete the commit, or fail or retry it after an error (M61)."""
+        """Record the committed offsets. Then complete the commit; after an error, fail or retry it (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         unknown = (partition for partition in commit.offsets if partition.topic in commit.unknown_topics)
         codes |= dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -709,7 +710,7 @@ class Committer:
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance (M95).
 
-        A commit fails only if the application requested it, and only with `policy="java"`.
+        Only a commit that the application requested fails, and only with `policy="java"`.
         """
         return self._core.options.as_java and not commit.drops_revoked
 
@@ -737,7 +738,7 @@ class Committer:
     def close(self) -> None:
         """Fail all commits that have not completed.
 
-        The consumer has been closed and sends no more requests.
+        The method is called when the consumer has been closed and sends no more requests.
         """
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]

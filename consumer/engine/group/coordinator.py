@@ -140,7 +140,7 @@ class CoordinatorLookup:
     def learn(self, node: int) -> None:
         """Use this node as the coordinator if none is known.
 
-        Another part of the client has looked the coordinator up.
+        The node comes from a lookup by another part of the client.
         """
         if self.node is None and self._call is None:
             self._set_node(node)

@@ -69,7 +69,7 @@ NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS
 # The revocations before which Java commits. Java commits neither in unsubscribe nor before the revocations of
 # a cooperative rebalance.
 JAVA_COMMITS_BEFORE = (RevokePurpose.JOIN, RevokePurpose.CLOSE)
-# Replaces the request's name in failure reports about assignments that the member cannot use.
+# Failure reports about an assignment that the member cannot use have this name instead of a request's name.
 ASSIGNMENT = "Assignment"
 
 
@@ -209,7 +209,7 @@ class Membership:
         )
 
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
-        """Commit processed offsets if a rebalance is in progress, then call `leave`.
+        """Call `leave`. During a rebalance with auto commit, commit the processed offsets first.
 
         During a rebalance the partitions are lost, not revoked, so the offsets are committed before the lost
         callback. The coordinator accepts commits of the previous generation until the next one begins.
@@ -260,7 +260,7 @@ class Membership:
         self._update_poll_state()
 
     def _update_poll_state(self) -> None:
-        """Notify the member whether the application is waiting in poll and no callback is running.
+        """Inform the member whether the application is waiting in poll and no callback is running.
 
         A poll that will raise the error that ended the membership does not count as waiting. The application
         may stop after the error, and max.poll.interval.ms must then expire.
@@ -300,7 +300,7 @@ class Membership:
 
     @property
     def has_unreported_loss(self) -> bool:
-        """Whether partitions were lost and the application has not been notified. Thread-safe."""
+        """Whether the application has not been notified of a loss of partitions yet. Thread-safe."""
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
@@ -331,7 +331,8 @@ class Membership:
     def _revoke(self, action: protocol.Revoke) -> None:
         """Stop returning records of these partitions, and queue their "revoked" callback.
 
-        With `policy="java"`, a commit precedes the callback of a revocation in `JAVA_COMMITS_BEFORE`.
+        With `policy="java"`, offsets are committed before the callback if the purpose of the revocation is in
+        `JAVA_COMMITS_BEFORE`.
         """
         for partition in action.partitions:
             if (state := self._core.partitions.get(partition)) is not None:
@@ -350,7 +351,8 @@ class Membership:
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
         """Commit the offsets of the callback's partitions if auto commit is on, then call `proceed`.
 
-        `proceed` is called after all queued commits have ended, with or without auto commit.
+        Even without auto commit, `proceed` waits until all queued commits have ended or the timeout has
+        passed.
         """
         callback.is_committing = True
         options = self._core.options
@@ -447,7 +449,7 @@ class Membership:
             self.apply_event(protocol.Tick())
 
     def assignment_deadline(self) -> int | None:
-        """Return the time (ms) at which the member loses its partitions, or None."""
+        """Return when (ms) the member loses its partitions unless it is active until then, or None."""
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
@@ -579,7 +581,7 @@ class Membership:
             self.apply_event(protocol.SendRefused(action.request, call.error))
 
     def _report_retried_failure(self, action: protocol.Send, call: Call) -> None:
-        """Report the failure of a request that the member retries, or record its success."""
+        """Report the failure of a request that the member retries, or record that the request succeeded."""
         assert self.member is not None
         why = ""
         if call.response is not None:

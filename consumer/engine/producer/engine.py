@@ -378,7 +378,7 @@ class ProducerEngine:
         return batches
 
     def _prepare_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Seal, number and encode the batch, the first of the queue.
+        """Seal, number and encode `batch`, the first batch of the queue.
 
         Return False if it cannot be sent now. The queue is then rescheduled, and an empty or invalid batch is
         ended.
@@ -526,7 +526,7 @@ class ProducerEngine:
     def _update_route(self, topic: str, topic_view: TopicView) -> None:
         """Pass a topic's partitions to the accumulator: all, those with a leader, those in the client's rack.
 
-        If the topic was re-created, no leader has accepted a batch of the queues' epochs.
+        If the topic was re-created, record that no leader has accepted the epochs of its queues yet.
         """
         # As in Java, the partitions are assumed to have the numbers from 0 to count - 1.
         count = len(topic_view.partitions)

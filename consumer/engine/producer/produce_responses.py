@@ -77,7 +77,8 @@ class ProduceResponses:
     def on_response(self, batch: ProducerBatch, response: PartitionProduceResponse | None) -> None:
         """Handle the response for one batch: end, retry, split, renumber or fail the batch.
 
-        `response` is the batch's partition in the Produce response, or None if it is missing there.
+        `response` is the entry of the batch's partition in the Produce response, or None if the entry is
+        missing.
         """
         queue = batch.queue
         if response is None:
@@ -180,7 +181,7 @@ class ProduceResponses:
         self.end_batch(batch)
 
     def _end_earlier_in_log(self, later: ProducerBatch) -> None:
-        """End the batches before `later` whose sequence number was rejected, but which are in the log.
+        """End each batch before `later` whose sequence number was rejected although the batch is in the log.
 
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
         batches before it.

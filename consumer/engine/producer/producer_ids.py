@@ -36,7 +36,7 @@ class SequenceNumbers:
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core
         self._on_rejected = on_rejected
-        # The producer id, and the epoch with which each partition's epochs begin.
+        # The producer id, and the first epoch that each partition uses with it.
         self._identity: ProducerIdAndEpoch | None = None
         self._call: Call | None = None  # The InitProducerId request in flight.
         self._request_at = 0  # When a producer id may be requested (ms).

@@ -96,7 +96,7 @@ class SendSchedule:
         self._metadata.look_up(topic_name)
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
-        """Return the connection to this broker that the queue uses. The queue keeps its connection."""
+        """Return the connection to this broker that the queue uses, and assign one if necessary."""
         numbers = self._connection_numbers.get(node)
         if numbers is None:
             return BrokerConnection(node, MAIN)
@@ -106,7 +106,7 @@ class SendSchedule:
     def use_all_connections(self, node: int) -> bool:
         """Distribute the queues of a broker over several connections.
 
-        Return False if they already are, or if only one connection is allowed.
+        Return False if the queues are already distributed, or if only one connection is allowed.
         """
         options = self._core.options
         if node in self._connection_numbers or options.connections_per_broker == 1 or not options.acks:
@@ -124,7 +124,7 @@ class SendSchedule:
             self._connection_numbers.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """If `connection` is an additional one, return to a single connection to the broker."""
+        """If `connection` is an additional one, use only the main one for EXTRA_CONNECTION_BACKOFF_MS."""
         if connection.lane == MAIN:
             return
         self._single_connection_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS

@@ -226,7 +226,7 @@ class ProducerSensors:
         self._batch_split.record(1, now)
 
     def _topic_sensors(self, batch: ProducerBatch) -> _TopicSensors:
-        """Return the sensors of the batch's topic, which its first batch creates."""
+        """Return the sensors of the batch's topic. The first batch of a topic creates them."""
         name = batch.partition.topic
         topic = self._topics.get(name)
         if topic is None:

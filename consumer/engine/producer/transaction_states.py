@@ -80,12 +80,12 @@ class PendingCall(msgspec.Struct):
 
     @property
     def unreported_error(self) -> KprotoError | None:
-        """The error of a failed commit that no caller has received yet; otherwise None."""
+        """The error of a failed commit if no caller has received it yet, otherwise None."""
         return self.error if self.name == "commit" and self.done and not self.reported else None
 
 
 class TransactionalAccumulator(RecordAccumulator):
-    """An accumulator that calls `gate` before it accepts a record, while the guard is held.
+    """An accumulator that calls `gate`, with the guard held, before it accepts a record.
 
     `gate` raises an error to reject the record.
     """

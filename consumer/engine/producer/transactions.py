@@ -273,7 +273,7 @@ class TransactionManager:
                 self._require_abort(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Move to ABORTABLE_ERROR, fail the current call and the records, and drop the offsets."""
+        """Move to ABORTABLE_ERROR, fail the current call and undelivered records, and drop the offsets."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
@@ -421,7 +421,7 @@ class TransactionManager:
     def _read_coordinator(self, call: Call, row: Row) -> int | None:
         """Return the coordinator's node id from the response to a lookup.
 
-        After an error, handle it as `row` says, and return None.
+        If the lookup failed, handle the failure (an error code as `row` says), and return None.
         """
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):

@@ -11,7 +11,7 @@ Rules:
 
 * Close waits for the response to the last push for at most `CLOSE_MS`.
 
-* A payload above `telemetry.max.bytes` is not sent.
+* A payload larger than the broker's `telemetry.max.bytes` is not sent.
 
 * A compression codec is not used again if a broker has rejected it, or if its package is missing.
 """
@@ -63,7 +63,7 @@ from .table import (
     step,
 )
 
-# The bounds of the random factor of the first interval, as in Java.
+# The bounds of the random factor of the first push interval, as in Java.
 _MIN_JITTER: Final = 0.5
 _MAX_JITTER: Final = 1.5
 # The longest time (ms) that close waits for the response to the last push.
@@ -127,7 +127,7 @@ class ClientTelemetry:
         self._application_metrics[_metric_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application. An unregistered metric is ignored."""
+        """Stop pushing a metric of the application. A metric that is not registered is ignored."""
         self._application_metrics.pop(_metric_key(metric), None)
 
     def pump(self) -> None:
@@ -174,7 +174,7 @@ class ClientTelemetry:
                 self._push(action)
 
     def _send(self, request: Message, then: Callable[[Call], None]) -> None:
-        """Send a request; `then` receives its response or failure, unless a later request was sent."""
+        """Send a request. `then` receives its response or failure, unless a later request was sent first."""
 
         def on_ended(call: Call) -> None:
             if call is self._call:
@@ -284,7 +284,7 @@ def _metric_key(metric: ApplicationMetric) -> object:
 
 
 def register_metric(telemetry: ClientTelemetry | None, metric: ApplicationMetric) -> None:
-    """Register a metric of the application; without telemetry the metric is only checked, as in Java."""
+    """Register a metric of the application. Without telemetry the metric is only validated, as in Java."""
     _check_metric(metric)
     if telemetry is not None:
         telemetry.register(metric)
