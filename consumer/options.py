@@ -60,7 +60,7 @@ def _disable_group_options(values: dict[str, Any]) -> None:
 
 
 def _set_java_defaults(values: dict[str, Any]) -> None:
-    """Set the defaults of policy="java". Raise ConfigError for an option that Java's consumer lacks."""
+    """Set the defaults of policy="java". Raise ConfigError for a value that Java does not support."""
     if values.get("enable_auto_offset_store") is False:
         allowed = 'True with policy="java": Java\'s consumer commits its positions'
         raise ConfigError("enable_auto_offset_store", False, allowed)

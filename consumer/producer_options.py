@@ -76,7 +76,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     enable_metrics_push: bool
 
 
-# The default of batch_size in bytes. Its description gives the reasons.
+# The default of batch_size in bytes. The option's description in `PRODUCER` gives the reasons.
 BATCH_SIZE = 512 * 1024
 
 

@@ -213,7 +213,7 @@ class Runtime:
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait until the running callback, if any, has ended, and raise its exception.
+        """Wait until the running callback, if any, has ended. If it raised an exception, raise the exception.
 
         Return False if `deadline` (ms) is reached first.
         """
@@ -228,7 +228,7 @@ class Runtime:
         raise NotImplementedError
 
     def is_callers(self) -> bool:
-        """Return whether no other thread or task is inside a method."""
+        """Return whether no other thread or task holds the exclusive right to use the client."""
         raise NotImplementedError
 
     def end(self, deadline: int = 0) -> None:
@@ -337,7 +337,7 @@ class Runtime:
     def _step_engine(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
         """Apply events, perform the engine's actions, and return the actions that are for the caller.
 
-        An exception other than KprotoError fails the client, and raises IllegalState.
+        After an exception other than KprotoError, mark the client as failed and raise IllegalState.
         """
         for_caller: list[ev.Action] = []
         try:
@@ -414,7 +414,7 @@ class Runtime:
     async def run(self, event: Callable[[Any], ev.Event]) -> Any:
         """Apply the event that `event` creates for a new future, and return the future's result.
 
-        If the wait is interrupted, the engine stops working for the future.
+        If the wait is interrupted, the engine cancels the plan of the future.
         """
         future = self._new_future()
         try:
@@ -438,7 +438,7 @@ class Runtime:
     def _report_and_complete(self) -> None:
         """Log the client's failure, pass on queued reports, and complete futures whose results are queued.
 
-        No lock may be held, because log handlers and callbacks may call the client.
+        The caller must not hold a lock, because log handlers and callbacks may call the client.
         """
         try:
             if self._unlogged_failure is not None:
