@@ -148,7 +148,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         if type(key_bytes) is not bytes and key_bytes is not None:
             key_bytes = record_bytes("key", key_bytes)
         delivery = records.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
-        # No thread runs the engine, so a `send` whose record needs the engine runs it.
+        # No thread runs the engine, so `send` runs it itself if the record requires a step of the engine.
         if records.sender_notified:
             records.sender_notified = False
             self._pause_due = records.needs_sender_now()

@@ -391,8 +391,9 @@ def encode_messages(
 ) -> bytes:
     """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    A wrapper has the highest timestamp of its messages. With LogAppendTime, readers return this timestamp for
-    each message. `kproto.records.batches` reads the message set.
+    The timestamp of a wrapper is the highest timestamp of `records`. With `timestamp_type="LogAppendTime"`,
+    readers return it for each message, so it should be the time of the append. `kproto.records.batches` reads
+    the message set.
 
     Raises `EncodeError` for records with headers, and for a codec that the magic does not support.
     """

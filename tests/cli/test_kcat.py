@@ -26,8 +26,8 @@ ROWS = [
     (kcat, re.findall("`(kproto .*?)`", ours))
     for kcat, ours in re.findall(r"^\| `(kcat .*?)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 ]
-# A key is a kcat call of the page. A value has the lines that the equivalent kproto command must print. For
-# the page's other calls, the test does not compare the output: their kproto commands only have to succeed.
+# Maps kcat calls of the page about kcat to the lines that the equivalent kproto commands must print. The
+# commands for all other calls of the page only have to succeed.
 PRINTED = {
     "kcat -C -t flights -e": [f"v{n}" for n in range(10)],
     "kcat -C -t flights -o -5 -e": [f"v{n}" for n in range(5, 10)],

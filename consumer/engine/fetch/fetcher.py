@@ -91,8 +91,8 @@ class Fetcher:
         self._requested_from: dict[TopicPartition, int] = {}
         # Partition -> the broker from which the partition is fetched when its buffer has room again.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> (broker, number of the partition's bytes in `buffered_bytes` of the broker). Paused
-        # partitions are counted separately.
+        # Partition -> (broker, the part of the broker's `buffered_bytes` that belongs to the partition).
+        # Paused partitions are counted separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0

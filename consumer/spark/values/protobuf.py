@@ -176,9 +176,9 @@ class _FieldReader:
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target
         self.wire_type = KINDS[field.type][1]
-        self.chunk_rows: list[Ints] = []  # The lanes of the values, for each chunk.
-        # The starts and ends of the values' bytes, for each chunk. For numbers, both arrays contain the
-        # numbers.
+        self.chunk_rows: list[Ints] = []  # For each chunk: the lane of each value.
+        # For each chunk: two arrays, with the start and the end of each value's bytes. If the values are
+        # numbers, both arrays contain the numbers themselves.
         self.chunk_values: list[tuple[Any, Any]] = []
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:

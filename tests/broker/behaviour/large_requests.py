@@ -15,7 +15,8 @@ from tests.broker.stage import NEWEST, Client, Stage, batch_of, join_request
 
 TOPICS = {"t": 2, "wide": 50}
 GROUPS = ("g", "h")
-METADATA = b"m" * 20_000  # The metadata of each member. It is large, because Kafka allows any size.
+# The metadata of each member. Kafka does not limit its size, so the test uses large metadata.
+METADATA = b"m" * 20_000
 NAMES = (*TOPICS, *GROUPS, "consumer", "range", "retention.ms", "1", "absent", "")
 NUMBERS = (-1, 0, 0, 1, 2, 3, 49, 1000, 2**31 - 1)
 SERVED = sorted(APIS)
