@@ -294,7 +294,9 @@ def a_lost_batch_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def in_flight_batches_never_expire(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionQueue, "open", lambda self: [batch for batch in self.waiting if not batch.done])
+    patch.setattr(
+        PartitionQueue, "open_batches", lambda self: [batch for batch in self.waiting if not batch.done]
+    )
 
 
 def an_error_counts_as_success(patch: pytest.MonkeyPatch) -> None:

@@ -336,7 +336,7 @@ def the_leader_does_not_wait_for_metadata(patch: Patch) -> None:
 
 @mutant
 def the_initial_counts_are_forgotten(patch: Patch) -> None:
-    patch.setattr(leadership, "update_initial_counts", lambda *_: {})
+    patch.setattr(leadership, "update_initial_counts", lambda *_, **__: {})
 
 
 @mutant
