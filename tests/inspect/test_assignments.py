@@ -113,9 +113,9 @@ def test_the_newest_generation_decides_who_owned_a_partition() -> None:
 
 
 def test_two_members_may_report_a_partition_in_the_same_generation() -> None:
-    both = "m1 and m2 both report it as owned in the same generation"
+    double_owner_error = "m1 and m2 both report it as owned in the same generation"
     for generation, reason in (
-        (3, both),
+        (3, double_owner_error),
         (2, "range ignores previous owners; the order of the members decides"),
     ):
         claims = [member("m1", {"t": [0]}, generation=generation), member("m2", {"t": [0]}, generation=3)]

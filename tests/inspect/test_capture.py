@@ -185,9 +185,9 @@ def test_packets_that_are_not_tcp_are_skipped(tmp_path: Path) -> None:
     udp = first[:14] + first[14:23] + b"\x11" + first[24:]
     arp = first[:12] + b"\x08\x06" + bytes(28)
     short = first[:20]
-    others = [udp, arp, short]
+    other_frames = [udp, arp, short]
     path.write_bytes(
-        complete + b"".join(packet_header[:8] + struct.pack("<II", len(p), len(p)) + p for p in others)
+        complete + b"".join(packet_header[:8] + struct.pack("<II", len(p), len(p)) + p for p in other_frames)
     )
     assert has_every_frame(list(frames(path)))
 

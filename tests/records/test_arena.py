@@ -30,8 +30,8 @@ def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected
 
 def test_a_pool_keeps_two_arenas_of_at_most_64_mib() -> None:
     arenas._pool.clear()
-    taken = [arenas.Arena() for _ in range(3)]
-    for arena in taken:
+    used_arenas = [arenas.Arena() for _ in range(3)]
+    for arena in used_arenas:
         arena.release()
     assert len(arenas._pool) == 2
     arenas._pool.clear()

@@ -167,10 +167,10 @@ def test_many_records_in_few_bytes_are_too_many() -> None:
         batch[57:61] = count.to_bytes(4, "big")
         assert has_too_many_records(bytes(batch)) is too_many
     batch[57:61] = TOO_MANY.to_bytes(4, "big")
-    one = encode_batch([Record(0, NOW, None, b"v")])
-    assert has_too_many_records(one + bytes(batch))
+    single_record_batch = encode_batch([Record(0, NOW, None, b"v")])
+    assert has_too_many_records(single_record_batch + bytes(batch))
     batch[8:12] = (48).to_bytes(4, "big")
-    assert not has_too_many_records(bytes(batch) + one)
+    assert not has_too_many_records(bytes(batch) + single_record_batch)
 
 
 def test_the_version_of_a_markers_key_may_have_any_positive_value() -> None:

@@ -158,8 +158,8 @@ def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -
 
 def played_by_any_client() -> Iterator[Any]:
     """Yield each scenario of the documents that has a `client` parameter, once for each client."""
-    found = [story.id for story in scenarios() if "client" in story.takes and story.id[:2] != "S4"]
-    for number, story_id in enumerate(found):
+    scenario_ids = [story.id for story in scenarios() if "client" in story.takes and story.id[:2] != "S4"]
+    for number, story_id in enumerate(scenario_ids):
         for place, client in enumerate(clients()):
             is_quick = story_id not in SLOW and place == number % len(clients())
             yield pytest.param(story_id, client, marks=[] if is_quick else [pytest.mark.thorough])

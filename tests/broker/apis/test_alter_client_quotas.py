@@ -57,18 +57,20 @@ def quotas(stage: Stage) -> dict[Entity, dict[str, float]]:
 
 def test_quotas_are_set_and_removed() -> None:
     stage = Stage()
-    both: Entity = (("client-id", None), ("user", "alice"))
-    assert alter(stage, changes(ALICE, producer_byte_rate=5e6), changes(both, request_percentage=12.5)) == [
+    user_and_client: Entity = (("client-id", None), ("user", "alice"))
+    assert alter(
+        stage, changes(ALICE, producer_byte_rate=5e6), changes(user_and_client, request_percentage=12.5)
+    ) == [
         "NONE",
         "NONE",
     ]
     assert alter(stage, changes(ALICE, consumer_byte_rate=7, request_percentage=None)) == ["NONE"]
     assert quotas(stage) == {
         ALICE: {"producer_byte_rate": 5e6, "consumer_byte_rate": 7},
-        both: {"request_percentage": 12.5},
+        user_and_client: {"request_percentage": 12.5},
     }
     alter(stage, changes(ALICE, producer_byte_rate=None, consumer_byte_rate=None))
-    assert list(quotas(stage)) == [both]
+    assert list(quotas(stage)) == [user_and_client]
 
 
 def test_a_validation_changes_nothing() -> None:

@@ -538,7 +538,7 @@ def test_the_listed_permissions_suffice(request_: Request, version: int) -> None
 def test_each_listed_permission_is_needed(request_: Request, version: int) -> None:
     row = ROWS[request_.title]
     for number, need in enumerate(row.needs):
-        rest = [other.allow() for other in row.needs if other != need]
+        other_permissions = [other.allow() for other in row.needs if other != need]
         sufficient = {need.operation, Operation.ALL, *IMPLIED_BY.get(need.operation, ())}
         sufficient |= {request_.also} - {None}
         types = [kind for kind in RESOURCES if kind not in (need.resource, request_.instead)]
@@ -547,15 +547,15 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
         # Insufficient operations are tried only in the newest version, because all versions share the check.
         # The quick tests try every fourth operation, and start with a different one for each permission.
-        others = [operation for operation in OPERATIONS if operation not in sufficient]
-        tried = others[number % SHARE :: SHARE] if version == request_.versions[-1] else []
+        other_operations = [operation for operation in OPERATIONS if operation not in sufficient]
+        tried = other_operations[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}
         for attempt, acls in denied.items():
-            sent = stage_for(rest + acls).send(request_.api, version, request_.fields)
+            sent = stage_for(other_permissions + acls).send(request_.api, version, request_.fields)
             # A caller with DESCRIBE on a topic may learn the topic's name from its id.
             knows_name = attempt in (Operation.DESCRIBE, *IMPLIED_BY[Operation.DESCRIBE])
             expected = need.denied.replace(" (by id)", "") if knows_name else need.denied
             assert sent == expected, (need, attempt)
         for operation in sufficient:
-            stage = stage_for([*rest, need.allow(operation)])
+            stage = stage_for([*other_permissions, need.allow(operation)])
             assert stage.send(request_.api, version, request_.fields) == row.permitted, (need, operation)

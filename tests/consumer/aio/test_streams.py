@@ -764,8 +764,8 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
         given_up.cancel()
         engine.streams._dialing.update({1: dialing, 2: given_up})
         sockets = {key: socket.socket() for key in (1, 2, 3)}
-        taken = [Dialed(key, sock) for key, sock in sockets.items()]
-        engine.streams._dials.take = lambda: taken  # type: ignore[method-assign]
+        dialed_sockets = [Dialed(key, sock) for key, sock in sockets.items()]
+        engine.streams._dials.take = lambda: dialed_sockets  # type: ignore[method-assign]
         engine.streams._complete_waiters()
         assert dialing.result().sock is sockets[1]
         assert [sock.fileno() == -1 for sock in sockets.values()] == [False, True, True]

@@ -80,12 +80,12 @@ def test_a_method_passes_each_argument_on_under_its_name(methods: Sequence[tuple
         operations = used._operations
         used._operations = recorder = Recorder(operations)
         method = getattr(used, name)
-        given = {
+        expected_values = {
             parameter.name: object()
             for parameter in inspect.signature(method).parameters.values()
             if parameter.kind in KINDS
         }
-        returned = method(**given)
+        returned = method(**expected_values)
         if inspect.iscoroutine(returned):
             returned = run_to_end(returned)
         ((called, passed, result),) = recorder.calls
@@ -93,7 +93,7 @@ def test_a_method_passes_each_argument_on_under_its_name(methods: Sequence[tuple
             assert passed.pop("operation") == name
         else:
             assert called == name
-        assert passed == given
+        assert passed == expected_values
         assert returned in (result, None)
         assert (returned is None) == (inspect.signature(method).return_annotation == "None")
         if client is Producer or client is AsyncProducer:

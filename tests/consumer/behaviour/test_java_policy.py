@@ -434,8 +434,8 @@ def test_the_default_assignors_are_javas() -> None:
         "range",
         "cooperative-sticky",
     )
-    given = {"group_id": "g", "policy": "java", "partition_assignment_strategy": "sticky"}
-    assert consumer_options(given).partition_assignment_strategy == ("sticky",)
+    sticky_options = {"group_id": "g", "policy": "java", "partition_assignment_strategy": "sticky"}
+    assert consumer_options(sticky_options).partition_assignment_strategy == ("sticky",)
 
 
 @pytest.mark.rule("M130")

@@ -79,8 +79,8 @@ def test_a_member_below_the_minimum_takes_the_first_partition_of_a_member_with_t
 
 def test_a_cooperative_member_gets_a_partition_only_after_its_owner_has_revoked_it() -> None:
     partitions = [TopicPartition("t", number) for number in range(4)]
-    taken = cooperative(4, subscriptions(a=partitions[:2], b=partitions[2:], c=[]))
-    assert taken == {"a": [partitions[1]], "b": partitions[2:], "c": []}
+    taken_plan = cooperative(4, subscriptions(a=partitions[:2], b=partitions[2:], c=[]))
+    assert taken_plan == {"a": [partitions[1]], "b": partitions[2:], "c": []}
     released = cooperative(2, subscriptions(a=partitions[:2], b=[]))
     assert released == {"a": [partitions[0]], "b": []}
     free = cooperative(2, subscriptions(a=partitions[:1], b=[]))
