@@ -36,24 +36,29 @@ class _Rule(NamedTuple):
     advice: str
 
 
+def _is_empty(value: str) -> bool:
+    return not value
+
+
+def _is_false(value: str) -> bool:
+    return value.lower() == "false"
+
+
+def _is_not_zero(value: str) -> bool:
+    return value.strip() != "0"
+
+
 # For each client, the rules of the unsupported Java properties that change its behaviour.
 _UNSUPPORTED: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
-        "group.remote.assignor": _Rule(
-            lambda value: not value, "empty: the consumer protocol is not supported"
-        ),
-        "interceptor.classes": _Rule(lambda value: not value, _NO_CLASSES),
+        "group.remote.assignor": _Rule(_is_empty, "empty: the consumer protocol is not supported"),
+        "interceptor.classes": _Rule(_is_empty, _NO_CLASSES),
     },
     "producer": {
-        "interceptor.classes": _Rule(lambda value: not value, _NO_CLASSES),
-        "partitioner.class": _Rule(lambda value: not value, f"{_NO_CLASSES}; use send(..., partition=...)"),
-        "partitioner.ignore.keys": _Rule(
-            lambda value: value.lower() == "false",
-            "false; use send(..., partition=...)",
-        ),
-        "retries": _Rule(
-            lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"
-        ),
+        "interceptor.classes": _Rule(_is_empty, _NO_CLASSES),
+        "partitioner.class": _Rule(_is_empty, f"{_NO_CLASSES}; use send(..., partition=...)"),
+        "partitioner.ignore.keys": _Rule(_is_false, "false; use send(..., partition=...)"),
+        "retries": _Rule(_is_not_zero, "above 0; delivery.timeout.ms limits the retries"),
     },
 }
 # The ignored properties: bootstrap.servers, the class names of Java's serializers, and properties that do not

@@ -34,7 +34,7 @@ def new_offsets(
         current = {**committed, **_listed(admin, missing, "latest")}
         return {partition: current[partition] for partition in partitions}, []
     if options.to_offset is not None:
-        return within_log(admin, dict.fromkeys(partitions, options.to_offset))
+        return within_log(admin, dict.fromkeys(partitions, int(options.to_offset)))
     shifted = {
         partition: committed[partition] + options.shift_by
         for partition in partitions

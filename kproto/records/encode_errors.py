@@ -7,7 +7,7 @@ The encoders do not check values beforehand. For an invalid value, an encoder ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..errors import EncodeError
 from .record import Record, wrap
@@ -34,15 +34,14 @@ def _invalid_fields(record: object) -> Iterator[tuple[str, object, str]]:
         yield "", record, "a Record"
         return
     # The types of the fields are not checked when a Record is created.
-    numbers: tuple[tuple[str, Any], ...] = ((".offset", record.offset), (".timestamp", record.timestamp))
-    for path, value in numbers:
+    unchecked = cast(Any, record)
+    for path, value in ((".offset", unchecked.offset), (".timestamp", unchecked.timestamp)):
         if not isinstance(value, int) or wrap(value) != value:
             yield path, value, "a value of int64"
-    contents: tuple[tuple[str, Any], ...] = ((".key", record.key), (".value", record.value))
-    for path, value in contents:
+    for path, value in ((".key", unchecked.key), (".value", unchecked.value)):
         if not isinstance(value, _BYTES):
             yield path, value, "bytes"
-    headers: Any = record.headers
+    headers = unchecked.headers
     if not isinstance(headers, _LISTS):
         yield ".headers", headers, "a list of pairs"
         return

@@ -45,14 +45,14 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
     configs: list[DescribeConfigsResourceResult] = []
     for name, config in TOPIC_CONFIGS.items():
         inherited_value = broker_default(name, broker.settings)
+        synonyms: list[DescribeConfigsSynonym] = []
         if config.broker_config:
-            synonyms = [
+            synonyms.append(
                 DescribeConfigsSynonym(
                     name=config.broker_config, value=inherited_value, source=ConfigSource.DEFAULT
                 )
-            ]
+            )
         else:
-            synonyms = []
             for broker_config in INHERITED[name]:
                 synonyms += broker_synonyms(broker, broker_config)
         value = topic.configs.get(name)
