@@ -14,8 +14,8 @@ from .watch import (
     ExchangeHandler,
     ExchangePrinter,
     add_output_options,
-    interrupted_by_signals,
     reject_output_options,
+    run_until_interrupted,
 )
 
 if TYPE_CHECKING:
@@ -195,8 +195,7 @@ def _broker(options: argparse.Namespace) -> int:
     printer = ExchangePrinter(options) if options.trace else None
     messages_to = sys.stderr if options.json else sys.stdout
     try:
-        with interrupted_by_signals():
-            asyncio.run(serve())
+        run_until_interrupted(serve())
     except KeyboardInterrupt:
         if printer is not None:
             printer.print_summary()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -123,7 +123,6 @@ def reject_filters(options: argparse.Namespace, allowed: str) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    import asyncio
     import contextlib
 
     from ..broker.security.listeners import allowed_addresses
@@ -157,8 +156,7 @@ def _watch(options: argparse.Namespace) -> int:
             await handler.wait_for_failure()
 
     try:
-        with interrupted_by_signals():
-            asyncio.run(serve())
+        run_until_interrupted(serve())
     except KeyboardInterrupt:
         printer.print_summary()
         if options.pcap is not None:
@@ -209,6 +207,23 @@ def capture_file(path: Path) -> Generator[Frames]:
     finally:
         with contextlib.suppress(OSError):  # If a write failed, `write` has already printed the error.
             file.close()
+
+
+def run_until_interrupted(serve: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in an event loop. SIGINT and SIGTERM cancel it, and raise KeyboardInterrupt here."""
+    import asyncio
+    import signal
+
+    async def run() -> None:
+        # If a signal arrives immediately before the loop waits, its handler runs only when the loop wakes up.
+        # add_signal_handler lets every signal wake the loop (signal.set_wakeup_fd). On Windows loops always
+        # do so. Outside the main thread no handler runs.
+        with suppress(NotImplementedError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+        await serve
+
+    with interrupted_by_signals():
+        asyncio.run(run())
 
 
 @contextmanager

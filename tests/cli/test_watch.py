@@ -11,6 +11,7 @@ import signal
 import ssl
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kproto.cli.watch import (
     interrupted_by_signals,
     reject_filters,
     reject_output_options,
+    run_until_interrupted,
 )
 from kproto.errors import ConfigError
 from kproto.inspect.exchanges import Exchange
@@ -332,6 +334,29 @@ def test_a_signal_interrupts_a_command_as_ctrl_c_does(number: signal.Signals) ->
         assert signal.getsignal(number) == signal.SIG_IGN
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_arrives_before_the_loop_waits_ends_the_wait(number: signal.Signals) -> None:
+    """Such a signal does not interrupt the wait. The same holds for a signal that another thread receives."""
+    waits = threading.Event()
+
+    async def serve() -> None:
+        asyncio.get_running_loop().call_soon(waits.set)
+        await asyncio.sleep(20)
+
+    def receive_signal() -> None:
+        assert waits.wait(20)
+        time.sleep(0.2)
+        signal.pthread_kill(threading.get_ident(), number)
+
+    thread = threading.Thread(target=receive_signal)
+    thread.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_until_interrupted(serve())
+    assert time.monotonic() - start < 10
+    thread.join()
 
 
 def test_signal_handlers_are_only_set_in_the_main_thread() -> None:

@@ -19,7 +19,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -366,13 +367,19 @@ def test_a_password_in_a_config_is_hidden(kind: str, name: str) -> None:
     assert [config.value for config in shown.resources[0].configs] == ["[hidden]", "5000"]
 
 
-def start_command(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def running_command(*words: str) -> Generator[subprocess.Popen[str]]:
+    """Run a command of kproto during the `with` block. If it has not ended at the end, it is killed."""
+    with subprocess.Popen(
         [sys.executable, "-m", "kproto", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("words", [["watch", "--json", "--all"], ["broker", "--trace"]], ids=" ".join)
@@ -395,7 +402,7 @@ def test_watch_and_trace_hide_authentication_data(
                 "SASL_PLAINTEXT://127.0.0.1:0",
                 "--unsecured-tokens",
             ]
-        with start_command(*words, *arguments, "--html", str(page)) as process:
+        with running_command(*words, *arguments, "--html", str(page)) as process:
             assert process.stdout is not None
             first = next(process.stdout)
             address = re.search(r"127\.0\.0\.1:\d+", first)
