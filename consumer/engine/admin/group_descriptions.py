@@ -8,7 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, DecodeError, KprotoError, PartialFailure, UnsupportedVersion
+from kproto.errors import (
+    BrokerError,
+    DecodeError,
+    KprotoError,
+    PartialFailure,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kproto.messages.describe_groups import DescribedGroup as ClassicGroup
@@ -179,7 +186,8 @@ def describe_consumer_groups(
 ) -> Plan[dict[str, GroupDescription]]:
     """Describe groups of type "consumer" or "classic", as Java's DescribeConsumerGroupsHandler does.
 
-    Groups that are not of type "consumer" are described again as classic groups.
+    Groups that are not of type "consumer" are described again as classic groups. If the deadline has passed
+    before this, they fail with RequestTimedOut.
     """
     options = {"include_authorized_operations": include_authorized_operations}
     try:
@@ -190,8 +198,12 @@ def describe_consumer_groups(
             raise
         api, succeeded = consumer_failure.call, consumer_failure.succeeded
         failed = {name: error for name, error in consumer_failure.failed.items() if name not in classic_names}
+    timeout = next((error for error in failed.values() if isinstance(error, RequestTimedOut)), None)
     try:
-        succeeded |= yield from describe_groups(view, "classic", classic_names, clock, **options)
+        if timeout is None:
+            succeeded |= yield from describe_groups(view, "classic", classic_names, clock, **options)
+        else:  # The deadline has passed, and the runner would not send another request.
+            failed |= dict.fromkeys(classic_names, timeout)
     except PartialFailure as classic_failure:
         api = classic_failure.call
         succeeded |= classic_failure.succeeded

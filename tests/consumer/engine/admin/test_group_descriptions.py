@@ -9,14 +9,17 @@ import pytest
 
 from consumer import Admin, Consumer, StreamsSubtopology, StreamsTasks, TopicPartition
 from consumer.engine.admin import group_descriptions as plans
+from consumer.engine.admin.plan import Ask, DeadlinePassed, Rest
+from consumer.engine.network.call import Call
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
-from kproto.errors import NotAuthorized, PartialFailure, UnsupportedVersion
+from kproto.errors import NotAuthorized, PartialFailure, RequestTimedOut, UnsupportedVersion
 from kproto.messages import consumer_group_describe as newer
 from kproto.messages import streams_group_describe as streams
 from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from tests.consumer.engine.admin.stage import COORDINATOR, clock, known, play
+from kproto.wire.message import Message
+from tests.consumer.engine.admin.stage import COORDINATOR, VERSIONS, clock, known, play
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOT_FOUND, DENIED = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -147,6 +150,26 @@ def test_a_denied_group_does_not_hide_classic_groups() -> None:
     assert isinstance(caught.value.failed["denied"], NotAuthorized)
     types = {name: group.type for name, group in caught.value.succeeded.items()}
     assert list(types.items()) == [("older", "classic"), ("newer", "consumer")]
+
+
+def test_described_groups_are_kept_if_the_deadline_passes_before_the_classic_groups() -> None:
+    names = ("newer", "older", "slow")
+    plan = describe(*names)
+
+    def respond(asks: list[Ask] | Rest, *responses: Message) -> list[Call]:
+        assert isinstance(asks, list)
+        calls = [Call(ask.request, node=ask.node, lane=ask.lane, deadline=9, timeout_ms=9) for ask in asks]
+        for call, response in zip(calls, responses, strict=True):
+            call.version, call.response = VERSIONS[call.name], response
+        return calls
+
+    lookups = respond(next(plan), *(coordinator_of(name) for name in names))
+    calls = respond(plan.send(lookups), described(consumers("newer"), consumers("older", NOT_FOUND)))
+    timeout = RequestTimedOut("ConsumerGroupDescribe", 10)
+    with pytest.raises(PartialFailure, match="2 of 3") as caught:
+        plan.throw(DeadlinePassed(timeout, calls))
+    assert list(caught.value.succeeded) == ["newer"]
+    assert caught.value.failed == {"older": timeout, "slow": timeout}
 
 
 def test_a_streams_group_has_tasks_and_a_topology() -> None:
