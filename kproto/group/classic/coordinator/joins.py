@@ -49,18 +49,23 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 def refuse_because_full(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender's member or pending member id, if any.
+    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender's pending member id, if any.
 
-    The sender is removed, so that a group that exceeds `group.max.size` shrinks.
+    If the group exceeds `group.max.size`, a member that has not joined yet is removed, too, so that the group
+    shrinks. A member whose metadata is too large stays in the group with its earlier metadata.
 
     If all other members have joined, the removal completes the join phase (R22). In Kafka 4.3, the join phase
     lasts until the rebalance timeout instead.
     """
     member_id = call.request.member_id
-    if member_id in group.members:
-        reason = f"the group has more than {context.coordinator.settings.group_max_size} members"
+    member = group.members.get(member_id)
+    max_size = context.coordinator.settings.group_max_size
+    if member is None:
+        group.remove(member_id)
+    elif member.join is None and group.awaiting_join >= max_size:
+        reason = f"the group has more than {max_size} members"
         context.actions.append(MemberRemoved(group.group_id, member_id, reason))
-    group.remove(member_id)
+        group.remove(member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     complete_join_if_all_joined(context, group)
 

@@ -434,6 +434,29 @@ def test_a_member_that_rejoins_replaces_its_own_metadata() -> None:
     assert stage.join(member, protocols=most).code is ErrorCode.NONE
 
 
+@rule("R21")
+def test_a_member_with_too_large_metadata_stays_in_the_group() -> None:
+    """If it were removed, its delayed JoinGroup would never be answered."""
+    stage = Stage()
+    member, other = stage.create_stable_group({}, {})
+    too_large = [("range", bytes(MAX_GROUP_METADATA_BYTES + 1))]
+    waiting = stage.join(member)
+    assert stage.join(member, protocols=too_large).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.join(other).code is ErrorCode.NONE
+    assert waiting.code is ErrorCode.NONE
+    assert list(stage.group().members) == [member, other]
+    assert not any(isinstance(notice, MemberRemoved) for notice in stage.notices)
+
+
+@rule("R21")
+def test_too_large_metadata_leaves_no_stable_group_without_members() -> None:
+    stage = Stage()
+    (member,) = stage.create_stable_group()
+    too_large = [("range", bytes(MAX_GROUP_METADATA_BYTES + 1))]
+    assert stage.join(member, protocols=too_large).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert list(stage.group().members) == [member]
+
+
 @rule("R21", "R22")
 def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
     """GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
