@@ -77,7 +77,7 @@ def send_to_controller(
 
     Raises BrokerError for an error code that is not retriable.
     """
-    remaining = list(dict.fromkeys(names))
+    remaining = dict.fromkeys(names)
     while True:
         if view.controller is None or view.controller not in view.brokers:
             yield from read_metadata(view, [], clock)
@@ -108,7 +108,7 @@ def send_to_controller(
         if not pauses:
             return
         unfinished = {*missing, *(topic.name for topic in failed)}
-        remaining = [name for name in remaining if name in unfinished]
+        remaining = dict.fromkeys(name for name in remaining if name in unfinished)
         if failed:
             view.controller = None  # The error may be NOT_CONTROLLER, so the next attempt reads the metadata.
         yield pauses[0]
