@@ -199,9 +199,14 @@ def _binary_column(name: str, column: Any) -> Any:
     # pyarrow 15 has no function that recognizes view types (`string_view`, `binary_view`), which polars uses.
     is_view = str(kind) in ("string_view", "binary_view")
     if is_view or any(test(kind) for test in convertible_types) or pa.types.is_fixed_size_binary(kind):
-        return column.cast(pa.binary())
+        try:
+            return column.cast(pa.binary())
+        except pa.ArrowNotImplementedError:  # pyarrow 16 cannot cast views.
+            return pa.array(column.to_pylist(), pa.binary())
     if pa.types.is_dictionary(kind):
-        return _binary_column(name, column.dictionary_decode())
+        # pyarrow cannot decode a dictionary of views, which polars uses for its categories.
+        values = _binary_column(name, column.dictionary)
+        return None if values is None else values.take(column.indices)
     raise ConfigError(f"column {name}", str(kind), "a column of type binary or string")
 
 

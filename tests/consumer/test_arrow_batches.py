@@ -121,6 +121,30 @@ def test_columns_of_polars_are_sent(broker: str) -> None:
     assert received == [("ä".encode() * 20, b"a", [("h", b"1")]), (None, b"b" * 20, [])]
 
 
+def test_categories_of_polars_are_sent(broker: str) -> None:
+    """Polars exports a column of categories as a dictionary of views."""
+    categories = pa.array(["AA", "ä" * 20], pa.string_view())
+    keys = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), categories)
+    with Producer(broker) as producer:
+        producer.send_columns(
+            "t", pa.table({"key": keys, "value": [b"a", b"b", b"c"], "partition": [0, 0, 0]})
+        )
+    assert [record.key for record in read(broker, "t", 3)] == ["ä".encode() * 20, None, b"AA"]
+
+
+def test_views_are_sent_with_a_pyarrow_that_cannot_cast_them() -> None:
+    class Column:  # As pyarrow 16 behaves.
+        type = pa.string_view()
+
+        def cast(self, column_type: Any) -> Any:
+            raise pa.ArrowNotImplementedError(f"Unsupported cast from string_view to {column_type}")
+
+        def to_pylist(self) -> list[str | None]:
+            return ["ä", None]
+
+    assert arrow_batches._binary_column("key", Column()).to_pylist() == ["ä".encode(), None]
+
+
 def test_the_fields_of_headers_may_be_in_any_order(broker: str) -> None:
     headers = [[{"value": b"1", "key": "h"}]]
     with Producer(broker) as producer:
