@@ -36,9 +36,9 @@ class KerberosLogin:
 
     mechanism = "GSSAPI"
 
-    def __init__(self, context: Any, first_message: bytes) -> None:
+    def __init__(self, context: Any, first: bytes) -> None:
         self._context = context
-        self._first_message = first_message
+        self._first_message = first
         self._has_chosen_layer = False
 
     def begin(self) -> bytes:
