@@ -234,4 +234,8 @@ class ConsumerShutdown:
         core.network.actions.clear()
         core.network.close(core.now)
         self._complete_unsubscribe_calls(None)
-        core.actions.append(Done(self._close_event.token, None, self._group.commit_error))
+        error = self._group.commit_error
+        # With a timeout of 0, the last commit is sent, but its response is not awaited.
+        if self._close_event.timeout_ms == 0 and isinstance(error, IllegalState):
+            error = RequestTimedOut("OffsetCommit", 0, str(error))
+        core.actions.append(Done(self._close_event.token, None, error))
