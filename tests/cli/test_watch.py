@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import io
 import json
+import os
 import re
 import signal
 import ssl
@@ -357,6 +358,37 @@ def test_a_signal_that_arrives_before_the_loop_waits_ends_the_wait(number: signa
         run_until_interrupted(serve())
     assert time.monotonic() - start < 10
     thread.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_a_command_whose_loop_is_blocked(number: signal.Signals) -> None:
+    """For example, a write to a pipe that nobody reads blocks the loop. Here a read does."""
+    read_end, write_end = os.pipe()
+    main_thread = threading.get_ident()
+    blocks, ended, unblocked = threading.Event(), threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        blocks.set()
+        os.read(read_end, 1)
+
+    def send_signals() -> None:
+        assert blocks.wait(20)
+        for _ in range(2):
+            time.sleep(0.3)  # Until the main thread waits in the read.
+            signal.pthread_kill(main_thread, number)
+        if not ended.wait(5):
+            unblocked.set()
+            os.write(write_end, b"x")
+
+    thread = threading.Thread(target=send_signals)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_until_interrupted(serve())
+    ended.set()
+    thread.join()
+    os.close(read_end)
+    os.close(write_end)
+    assert not unblocked.is_set()
 
 
 def test_signal_handlers_are_only_set_in_the_main_thread() -> None:
