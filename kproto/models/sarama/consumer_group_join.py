@@ -87,9 +87,10 @@ S = JoinState
 
 
 class Join(Routine):
-    """One joinSync, including its retries. The group then resumes with "group_joined" and either the result
-    or the
-    error."""
+    """One joinSync, including its retries.
+
+    The group then resumes with "group_joined" and either the result or the error.
+    """
 
     __slots__ = (
         "broker",
