@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import BrokerError, KprotoError, PartialFailure
+from ..errors import BrokerError, ConnectionFailed, KprotoError, PartialFailure, RequestTimedOut
 from ..printable import escape_unprintable
 from .arguments import Subparsers, client_security, command_config, seconds
 
@@ -90,13 +90,20 @@ def done_items(items: Iterable[T], call: Callable[[T], object], failures: list[K
     """Call `call` for each item, and yield the items for which it succeeds.
 
     The errors with which brokers answer are added to `failures`. Other errors, which concern all items, are
-    raised.
+    raised. If no broker answers the request for an item, the remaining items are not tried: each of them
+    would take the whole timeout.
     """
-    for item in items:
+    remaining = list(items)
+    while remaining:
+        item = remaining.pop(0)
         try:
             call(item)
         except PartialFailure as error:
             failures += error.failed.values()
+            if all(isinstance(cause, (RequestTimedOut, ConnectionFailed)) for cause in error.failed.values()):
+                if remaining:
+                    failures.append(KprotoError(f"no broker answers; not tried: {len(remaining)} more"))
+                return
         except BrokerError as error:
             failures.append(error)
         else:

@@ -9,8 +9,8 @@ import pytest
 
 from consumer import Admin, TopicPartition
 from kproto.cli import main
-from kproto.cli.connection import client_options, exit_code, succeeded
-from kproto.errors import KprotoError, PartialFailure
+from kproto.cli.connection import client_options, done_items, exit_code, succeeded
+from kproto.errors import BrokerError, KprotoError, PartialFailure, RequestTimedOut
 from tests.cli.stage import Shell
 
 
@@ -69,3 +69,17 @@ def test_the_cluster_may_be_named_as_in_kafkas_own_tools(
 ) -> None:
     assert main(["cluster", "describe", "--bootstrap-server", shell.bootstrap]) == 0
     assert capsys.readouterr().out.startswith("Cluster ID: ")
+
+
+def test_after_a_request_without_an_answer_the_other_items_are_not_tried() -> None:
+    tried: list[str] = []
+
+    def alter(item: str) -> None:
+        tried.append(item)
+        error = BrokerError(44, "AlterConfigs", item) if item == "a" else RequestTimedOut("AlterConfigs", 1)
+        raise PartialFailure("AlterConfigs", {}, {item: error})
+
+    failures: list[KprotoError] = []
+    assert list(done_items("abcd", alter, failures)) == []
+    assert (tried, len(failures)) == (["a", "b"], 3)
+    assert str(failures[-1]) == "no broker answers; not tried: 2 more"
