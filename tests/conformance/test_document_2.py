@@ -88,7 +88,7 @@ def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str,
 
 def test_a_consumer_that_commits_without_a_group_is_rejected(results: dict[str, str]) -> None:
     release = {"java-2.6": "2.6.2", "java": "4.3.1"}[results["release"]]
-    assert results["S2-4"] == story_result("S2-4", f"Java {release} throws")
+    assert results["S2-4"] == story_result("S2-4", f"kafka-clients {release} throws")
     assert results["S2-6"] == story_result("S2-6", "-1, Java throws")
 
 
