@@ -1,4 +1,4 @@
-"""The options of producers: the types and defaults of their values, their checks, and their descriptions.
+"""The options of producers, with the type, default, check and description of each option.
 
 A new option needs a line in each of `ProducerConfig`, `ProducerOptions` and `PRODUCER`.
 """

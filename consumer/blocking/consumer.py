@@ -313,11 +313,11 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
         Each offset is that of the *next* record to read. The option `enable_auto_offset_store` must be False.
         For a record, the method stores the record's offset plus one, and its leader epoch. The call sends no
-        request. A later call replaces an earlier one, even if its offset is lower. As with librdkafka's
-        rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the listener's
-        `revoked`, and the loss of a partition discards it. Raises IllegalState if the consumer has no group,
-        if a partition is not assigned, or if a partition is being revoked and its last commit has already
-        been sent. In the last two cases, the offsets of the other partitions are stored.
+        request. A later call for the same partition replaces the stored offset, even by a lower offset. As
+        with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it
+        after the listener's `revoked`, and the loss of a partition discards it. Raises IllegalState if the
+        consumer has no group, if a partition is not assigned, or if a partition is being revoked and its last
+        commit has already been sent. In the last two cases, the offsets of the other partitions are stored.
         """
         self._operations.store_offsets(offsets)
 

@@ -807,8 +807,9 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     if now >= engine.record_metrics_at:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
-    # After an event in `QUIET`, the other parts of the engine have nothing to do unless their deadline has
-    # passed or is unknown, a call has finished, a partition has changed, or the event has caused an action.
+    # After an event in `QUIET`, the other parts of the engine have work only in these cases: their deadline
+    # has passed or is unknown, a call has finished, a partition has changed, the event has caused an action,
+    # or no connection is ready.
     if (
         not isinstance(event, QUIET)
         or now >= other_deadline

@@ -5,8 +5,8 @@ Rules:
 * One token serves all connections of a client until 80 % of its lifetime has passed (Java's
   sasl.login.refresh.window.factor). A token without an expiry is requested for each connection.
 
-* The lifetime is measured with the wall clock, which may be changed, and with the monotonic clock. The
-  earlier end counts.
+* A token's lifetime is measured with two clocks: the wall clock, which may be changed, and the monotonic
+  clock. The token expires when the first of the two clocks reaches the end of the lifetime.
 
 * If no new token is available, the last token is used until it expires, because the token service may recover
   by then. A warning is logged.

@@ -200,8 +200,9 @@ class PartitionProducers:
     def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
-        A producer keeps its state if retention, and not the truncation, removed its batches. The attempts to
-        write the first batch of a transaction are kept. `coordinator_epoch` is used for all markers.
+        If retention, not this truncation, removed the batches of a producer, the producer keeps its state.
+        The attempts to write the first batch of a transaction are kept. `coordinator_epoch` is used for all
+        markers.
         """
         previous_entries = self._entries
         # `on_batch_appended` and `on_marker_appended` forget attempts, so `rebuild` restores them at its end.

@@ -24,8 +24,8 @@ Rules of a declaration:
 
 * The default `[]` gives every object its own new list.
 
-* The default `FRESH` is a new struct. Each of its fields has its default, or Kafka's zero (0, "", b"", [],
-  ...) if it declares none.
+* The default `FRESH` is a new struct. Each field of this struct has its declared default, or Kafka's zero (0,
+  "", b"", [], ...) if the field declares none.
 
 * Structs and messages are keyword-only, slotted, mutable and comparable. They do not store their version.
 

@@ -1,7 +1,7 @@
 """Compare the assignments of Kafka's four assignors with kproto's, for the same inputs.
 
-Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, in the same
-order but with different hash codes.
+Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, which sort in
+the same order but have different hash codes.
 
 If all of Java's assignments are equal and all members subscribe to the same topics, kproto's assignment must
 equal Java's.

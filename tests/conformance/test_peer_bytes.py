@@ -144,7 +144,7 @@ class Defect:
 
     package: str
     description: str
-    # Called with a struct, which may be any struct within the message, and with the message's name.
+    # Called for each struct within a message, with the struct and the message's name.
     narrow: Callable[[Any, str], None]
     example: Message
     version: int

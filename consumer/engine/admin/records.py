@@ -329,8 +329,8 @@ def _read_fetch_response(
 ) -> dict[TopicPartition, FetchedBytes]:
     """Return what a leader has returned for each partition of a request, or raise the error of the call.
 
-    The leader of a partition is removed from `view` if it has moved, or if the response does not contain the
-    partition.
+    A partition's leader is removed from `view` if the partition's error requires new metadata, or if the
+    response does not contain the partition.
     """
     fetched: dict[TopicPartition, FetchedBytes] = {}
     response = expect_response(FetchResponse, call)

@@ -10,8 +10,8 @@ Rules:
 
 * The next records of each partition are fetched while the application processes the previous ones.
 
-* If a partition's buffer is full and no partition of the broker has an empty buffer, the next fetch waits
-  until the application takes records, so that one request can cover many partitions.
+* If one of a broker's partitions has a full buffer and none has an empty buffer, the next fetch waits until
+  the application takes records. One request can then cover many partitions.
 
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. So at most
   twice `fetch_max_bytes` are buffered when the response arrives.

@@ -238,8 +238,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._is_leaving_commit_pending = False
             if error is not None and self._status.identity is None:
-                # A member that has an identity has joined the next generation. `leave` revokes its partitions
-                # and commits their offsets, so no failure is reported here.
+                # If the member has an identity, it has joined the next generation. `leave` then revokes its
+                # partitions and commits their offsets, so no failure is reported here.
                 self.report_uncommitted(states, error)
             leave()
 

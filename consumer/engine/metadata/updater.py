@@ -28,8 +28,9 @@ class MetadataUpdater:
     Metadata is refreshed regularly, and after a short backoff if a leader or a partition is unknown. The
     backoff grows while responses contain nothing new (M197).
 
-    If no broker has returned metadata for `metadata_recovery_rebootstrap_trigger_ms`, or if a broker requires
-    it, the client rebootstraps: it starts again with the bootstrap addresses (KIP-1102).
+    The client rebootstraps, that is, starts again with the bootstrap addresses (KIP-1102), in two cases: no
+    broker has returned metadata for `metadata_recovery_rebootstrap_trigger_ms`, or a broker requires a
+    rebootstrap.
     """
 
     def __init__(

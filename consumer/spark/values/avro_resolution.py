@@ -97,7 +97,7 @@ def writers_field(writer: AvroNode, reader: AvroNode, readers_field: AvroField) 
 
 
 def _first_match(writer: AvroNode, readers_field: AvroField) -> AvroField | None:
-    """Return the writer's field with the name of `readers_field`, or else with one of its aliases."""
+    """Return the writer's field for `readers_field`, matched by name first and then by alias."""
     fields = (field_named(writer, name) for name in readers_field.names)
     return next((field for field in fields if field is not None), None)
 

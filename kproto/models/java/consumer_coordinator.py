@@ -3,9 +3,9 @@
 * With auto commit, onJoinPrepare commits the positions before it calls the listener (M75). If the membership
   is lost, it calls onPartitionsLost (M76).
 
-* If the membership is not lost, an EAGER member calls onPartitionsRevoked with all its partitions, even if it
-  has none. A COOPERATIVE member calls it with the partitions of topics to which it no longer subscribes (M77,
-  M78).
+* If the membership is not lost, onJoinPrepare calls onPartitionsRevoked (M77, M78). An EAGER member passes
+  all its partitions, even if it has none. A COOPERATIVE member passes the partitions of topics to which it no
+  longer subscribes, and omits the call if there are none.
 
 * onJoinComplete checks the assignment, then calls the listener (M82, M91): first onPartitionsRevoked, then
   onPartitionsAssigned. onPartitionsAssigned is called even if no partition is new.

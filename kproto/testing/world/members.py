@@ -56,7 +56,8 @@ class ModelClient(Client):
 
     Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll).
 
-    A key of `committed` is the token of a commit, and a value is its error, or None if it succeeded.
+    `committed` maps the token of each completed commit to the commit's error, or to None if the commit
+    succeeded.
     """
 
     works_ms = knob(0)

@@ -1,4 +1,4 @@
-"""An asyncio client runs its engine at each deadline, and ends its calls when it fails or is closed."""
+"""An asyncio client runs its engine at each deadline, and ends calls when the client fails or is closed."""
 
 from __future__ import annotations
 

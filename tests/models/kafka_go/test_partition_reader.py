@@ -1,4 +1,4 @@
-"""kafka-go's reader of one partition restarts with backoffs, and ends with its generation."""
+"""kafka-go's reader of one partition restarts after a backoff, and is cancelled when its generation ends."""
 
 from __future__ import annotations
 
