@@ -49,8 +49,8 @@ class Delivery(msgspec.Struct, eq=False):
 
     Every delivery succeeds or fails within delivery_timeout_ms.
 
-    A delivery also fails if the producer is closed or killed before the broker has acknowledged the record,
-    and in the child process after a fork.
+    A delivery also fails if the producer is closed or killed before the broker has acknowledged the record.
+    After a fork, every pending delivery fails in the child process.
 
     Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
     back to it.

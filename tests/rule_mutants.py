@@ -8,7 +8,8 @@ For each rule, at least one mutant must fail a test of this rule.
 A mutant changes one cell. The cell then does nothing, answers with other error codes, or accepts old
 responses.
 
-A rule is pinned if a test with its number fails with a mutant of at least one of its cells.
+A rule is pinned if at least one of its cells has a mutant that makes a test marked with the rule's number
+fail.
 
 The script prints the rules that are not pinned, with their tests. If there are any, its exit status is 1.
 tests/test_rule_mutants.py runs it.

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation run, its links are valid, and its generated pages are complete."""
+"""Each code block of the documentation runs, each link is valid, and each generated page is complete."""
 
 from __future__ import annotations
 

@@ -205,8 +205,8 @@ class SocketConnection(asyncio.Protocol):
     def feed(self) -> None:
         """Pass requests to the broker, as many as it accepts but at most `REQUESTS_PER_TURN`.
 
-        If no request is left, the connection is closed if the client has sent an invalid frame, or has closed
-        its side and has got all responses.
+        When no request is left, the connection is closed in two cases: the client has sent an invalid frame,
+        or it has closed its side and has got all responses.
         """
         if self._next_turn is not None or self._is_feeding:
             return

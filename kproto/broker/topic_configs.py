@@ -29,8 +29,9 @@ class TopicConfig(NamedTuple):
     type: ValueType
     # Whether the config has the same effect on this broker as in Kafka.
     acts: bool = False
-    # The broker config that provides the default in Kafka (ServerTopicConfigSynonyms), if `settings` has no
-    # row for this broker config. Empty if there is none, or if its default is null.
+    # The broker config that provides the default in Kafka (ServerTopicConfigSynonyms). Empty in three cases:
+    # Kafka has no such broker config, the broker config's default is null, or `settings` has a row for the
+    # broker config.
     broker_config: str = ""
 
 

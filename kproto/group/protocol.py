@@ -472,9 +472,10 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions unless it is active until then, or None.
+        """Return the time at which the member loses its partitions unless it is active until then.
 
-        A member is active while the coordinator responds and the application polls.
+        Returns None if the member has no such deadline. A member is active while the coordinator
+        responds and the application polls.
         """
         ...
 

@@ -84,8 +84,9 @@ class PartitionData(Struct):
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     # Set if the follower's log diverges from the leader's (KIP-595). It contains the leader's largest epoch
-    # that is not above `last_fetched_epoch`, and the end offset of that epoch. The follower truncates its log
-    # to this offset, or to its own end offset of that epoch if that is smaller.
+    # that is not above `last_fetched_epoch`, and the leader's end offset of that epoch. The follower
+    # truncates its log to the smaller of two offsets: this end offset, and the follower's own end offset of
+    # that epoch.
     diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)
     # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)

@@ -167,7 +167,8 @@ def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | Non
     later checks the lengths in between.
     """
     count, stop = batches.count, batches.stop
-    # The batches that are not read completely, and for each its next record and its number of unread records.
+    # The batches that are not read completely. Each comes with the position of its next record and its number
+    # of unread records.
     batch, position, remaining = np.arange(len(count)), batches.at, count
     short_searches_left = _MAX_SHORT_SEARCHES
     runs: list[tuple[NDArray[np.intp], Int64s, Int64s]] = []

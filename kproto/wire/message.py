@@ -142,7 +142,7 @@ class _ResolvedFields:
 
 
 class _LazyDocstring(str):
-    """The docstring of a declaration, with its fields and their comments, built when it is read.
+    """The docstring of a declaration, with its fields and the fields' comments.
 
     The object is a descriptor: reading `__doc__` of the class builds the text. The object is also a str,
     because pydoc takes it from the class's dict and calls `expandtabs` on it.

@@ -10,8 +10,8 @@ result of seek.
 
 Only schedules without ties are drawn. In a tie, two events may occur in either order, so the result may vary.
 
-In the model a schedule has no tie if its result stays the same on a slow network, and with joins 300 ms
-earlier or later.
+In the model, a schedule has no tie if its result stays the same in three variations: on a slow network, with
+joins 300 ms earlier, and with joins 300 ms later.
 
 A seek immediately after an assign is a tie: if the old fetcher still runs, the seek fails with _STATE.
 Schedules therefore have a gap between assign and seek.

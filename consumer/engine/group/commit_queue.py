@@ -35,8 +35,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
     # The member id and generation that the commit must carry. If None, the commit carries those that are
-    # current when it is sent. Set for a commit before the member leaves during a rebalance and, with
-    # `policy="java"`, before JoinGroup.
+    # current when it is sent. Set in two cases: for the commit before a member leaves during a rebalance,
+    # and, with `policy="java"`, for the commit before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False

@@ -449,7 +449,10 @@ class Membership:
             self.apply_event(protocol.Tick())
 
     def assignment_deadline(self) -> int | None:
-        """Return when (ms) the member loses its partitions unless it is active until then, or None."""
+        """Return when (ms) the member loses its partitions unless it is active until then.
+
+        Returns None if the member has no such deadline, or if there is no member.
+        """
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:

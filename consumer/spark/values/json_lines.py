@@ -53,7 +53,8 @@ def column_type(column_format: ColumnFormat) -> str:
     return f"STRUCT<{column_format.schema}>"
 
 
-# Matches the start of a column in DDL: its name, and the name of its type as group 1.
+# Matches a column's name and the name of its type at the start of the column's DDL. Group 1 is the name of
+# the type.
 _COLUMN_START = re.compile(r"\s*(?:`(?:[^`]|``)*`|[^\s:`<>()]+)(?:\s*:\s*|\s+)([A-Za-z_]\w*)")
 _DDL_TYPES = frozenset(
     {

