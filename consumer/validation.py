@@ -57,7 +57,8 @@ _ALLOWED_BATCH = (
     "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
 )
 
-# Sizes (bytes) of the first parts of a record batch: its base offset and batch length, and its whole header.
+# Sizes in bytes. The prefix of a record batch consists of the base offset and the batch length. The header
+# includes this prefix.
 _BATCH_PREFIX_SIZE: Final = 12
 _BATCH_HEADER_SIZE: Final = 61
 

@@ -69,11 +69,11 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def assignment_lost(self) -> bool:
         """Return whether another member may already own the assigned partitions.
 
-        The result is True if the coordinator has removed the member, or has not responded to it for
-        `session_timeout_ms`, or if poll has not been called for `max_poll_interval_ms`. Time during which the
-        process was suspended counts towards both timeouts. The rebalance listener is called only by the next
-        poll. This method is for applications that process records outside the polling thread (librdkafka:
-        rd_kafka_assignment_lost).
+        The result is True in three cases: the coordinator has removed the member, the coordinator has not
+        responded to the member for `session_timeout_ms`, or poll has not been called for
+        `max_poll_interval_ms`. Time during which the process was suspended counts towards both timeouts. The
+        rebalance listener is called only by the next poll. This method is for applications that process
+        records outside the polling thread (librdkafka: rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 

@@ -11,9 +11,9 @@ A source can store only offsets in the checkpoint. So all other data that must s
 additional keys, which cannot be topic names. Their values are empty objects, so other readers of the
 checkpoint, such as Spark's own source, see these keys as topics without partitions.
 
-Each topic has up to two additional keys: one with its id and the first offsets of its new partitions
-(``began=``), and one with the leader epochs of its logs. The keys "@ids" and "@began" of the oldest
-checkpoints are still read.
+Each topic has up to two additional keys. One contains the topic's id and the first offset of each new
+partition (``began=``). The other contains the leader epochs of the topic's logs. The keys "@ids" and "@began"
+of the oldest checkpoints are still read.
 
 Rules:
 

@@ -93,7 +93,10 @@ def _parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
 
 
 def _words(parser: Parser) -> Iterator[str]:
-    """Yield the words after a command: its verbs or the values of its first argument, and its options."""
+    """Yield the words that may follow a command: first its verbs, then its options.
+
+    If the command has no verbs, the values of its first argument come first.
+    """
     yield from parser.subparsers()
     for action in parser.actions():
         if action.choices and not action.option_strings and not parser.subparsers():

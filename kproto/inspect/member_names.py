@@ -55,8 +55,8 @@ class MemberNames:
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
         """Return the name of a member id, and record the name of a new member id.
 
-        A new member id gets the name `known`. If `known` is None, the name is `base`, followed by a number if
-        another member of the group has this name.
+        A new member id gets the name `known`. If `known` is None, the name is `base`. A number follows `base`
+        if another member of the group already has this name.
         """
         name = self._names.get((group, member_id))
         if name is None:

@@ -45,9 +45,10 @@ class FieldSpan(msgspec.Struct, frozen=True):
 
 
 class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
-    """The spans of a message, with the message and the offset of its end, or with the decoding error.
+    """The spans of a message, and the result of decoding it: either the message or the error.
 
-    `message` is None if decoding failed; `end` is then the offset at which decoding stopped.
+    `end` is the offset of the message's end. If decoding failed, `message` is None, and `end` is the offset
+    at which decoding stopped.
     """
 
     spans: tuple[FieldSpan, ...]

@@ -1,4 +1,7 @@
-"""sarama in docs/lessons/001: its request versions by release and Config.Version, and its default options."""
+"""sarama in docs/lessons/001-new-partitions.md: its default options and its request versions.
+
+The request versions depend on sarama's release and on Config.Version.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from kproto.records.arrow_arrays import (  # noqa: E402
     validity,
 )
 
-# A program with an import finder that prints a line when pandas is imported, even if pandas is not installed.
+# A program whose import finder prints a line for each attempt to import pandas, even if pandas is not
+# installed.
 NOTES_PANDAS = """
 import sys
 class Notes:

@@ -118,7 +118,7 @@ class GroupStatus:
 
     @property
     def group_error(self) -> KprotoError | None:
-        """The final error; None if it is not set, or if the group does not assign the partitions."""
+        """The final error, if one has occurred and the group assigns the partitions; otherwise None."""
         return self.final_error if self.in_group else None
 
     @property

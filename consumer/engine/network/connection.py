@@ -105,8 +105,8 @@ EDGES: Edges[ConnectionState] = {
 class Connection:
     """One connection to a broker: encodes the requests, and matches the responses to the calls.
 
-    The owner calls `opened()` when the socket is connected, `received(data)` for each chunk or
-    `answered(body)` for each whole frame, and `fail_calls(why)` when the connection has ended.
+    The owner calls `opened()` when the socket is connected, and `fail_calls(why)` when the connection has
+    ended. In between, it calls `received(data)` for each chunk, or `answered(body)` for each whole frame.
 
     The owner may call `ask(call)` at any time.
 

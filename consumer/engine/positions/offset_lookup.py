@@ -11,8 +11,8 @@ Rules:
   `on_new_partition` says. The default is the earliest offset.
 
 * The user data of an assignment contains the number of partitions that each topic had at the group's first
-  assignment. If a topic's number is unknown after the first generation, a partition without a committed
-  offset counts as new if other partitions of the topic have committed offsets.
+  assignment. After the first generation, a topic's number may be unknown. A partition without a committed
+  offset then counts as new if other partitions of the topic have committed offsets.
 
 * Each reset computes the timestamp of its policy once, so retries look up the same timestamp.
 

@@ -81,7 +81,8 @@ class OffsetReset(msgspec.Struct, frozen=True):
     # Whether the offset that the lookup returns is committed before the first record is returned. This is
     # required if the group has no committed offset (M206).
     commits_start: bool = False
-    # The position before the reset, for the report; None if there was none, or if it is not reported.
+    # The position before the reset, for the report. None if the partition had no position, or if the report
+    # omits the position.
     before: int | None = None
 
 

@@ -142,7 +142,10 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
-    """Alter a client metrics resource: its first config creates it, and deleting its last one removes it."""
+    """Alter a client metrics resource.
+
+    The first config creates the resource. Deleting the last config removes it.
+    """
     name = resource.resource_name
     configs = broker.cluster.client_metrics.configs(name)
     for change in resource.configs:

@@ -42,8 +42,9 @@ Fault = tuple[ErrorCode, str]
 def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
-    A topic is rejected if its name collides with the name of an existing topic in Kafka's metrics, which
-    replace dots with underscores: `a.b` collides with `a_b`.
+    In the names of its metrics, Kafka replaces the dots of topic names with underscores. So a topic is
+    rejected if its name is equal to the name of an existing topic after this replacement: `a.b` collides with
+    `a_b`.
 
     Collisions between new topics of the same request are not detected.
     """

@@ -487,7 +487,7 @@ class _GreedyAssignment:
         return self.reported.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
-        """Forget that the partition was moved; return its owner before its first move."""
+        """Forget that the partition was moved, and return the member that owned it before its first move."""
         owner = self.owners[partition]
         origin = self.moved_from.pop(partition, None)
         if origin is None:

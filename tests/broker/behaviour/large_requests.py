@@ -35,7 +35,7 @@ def stage_with_data() -> Stage:
 
 
 def join_with_metadata(client: Client, group: str) -> None:
-    """Join `group` as its only member, with METADATA as its metadata and as its assignment."""
+    """Join `group` as its only member. METADATA is both the member's metadata and its assignment."""
     request = join_request(group=group)
     request.protocols[0].metadata = METADATA
     request.member_id = client.ask(request).member_id

@@ -30,7 +30,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 
 
 class Schedule:
-    """Some consumers, each with its own group, and their random actions, derived from a seed."""
+    """Consumers, each with its own group, and random actions of these consumers. A seed determines both."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/by hand")

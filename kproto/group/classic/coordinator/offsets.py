@@ -389,7 +389,8 @@ def _look_up_offsets(
 ) -> list[tuple[str, list[_FetchedOffset]]]:
     """Return the committed offsets of `requested`, or of all partitions if `requested` is None.
 
-    With `require_stable`, a partition with a pending offset has the error code UNSTABLE_OFFSET_COMMIT (R100).
+    If `require_stable` is set, a partition with a pending offset has the error code UNSTABLE_OFFSET_COMMIT
+    (R100).
     """
     group = context.coordinator.find(group_id)
     if requested is None:
