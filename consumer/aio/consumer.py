@@ -145,7 +145,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Return the member id and the generation as of the last assignment.
 
         Pass the result to a producer's `send_offsets`, so that the coordinator rejects the offsets if it has
-        removed the member from the group, or if the generation is old. Before the first assignment, and with
+        removed the member from the group, or if the generation is old. Before the first assignment, and after
         `assign`, the generation is -1 and the member id is empty.
         """
         return self._operations.group_metadata()

@@ -217,8 +217,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
-        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
-        flush and the application has not called `result` or `exception` on their deliveries.
+        Raises RequestTimedOut after `timeout` seconds. Raises NotDelivered if a record has failed since the
+        last flush, unless the application has called `result` or `exception` on the record's delivery.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -266,9 +266,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         """Add a group's offsets to the transaction, which commits them only together with its records.
 
         The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
-        offsets and raises their errors. If `group` is `consumer.group_metadata()`, the coordinator rejects
-        the offsets if it has removed the member, or if the member's generation is old. If `group` is the
-        group's name, the coordinator does not check the member.
+        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the coordinator rejects
+        the offsets if it has removed the member, or if the member's generation is old. With the group's name
+        as `group`, the coordinator does not check the member.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -1,4 +1,5 @@
-"""The blocking producer: its engine runs in its own thread, and `send` adds records to the engine's batches.
+"""The blocking producer. A background thread runs the engine, and `send` adds records to the engine's
+batches.
 
     with Producer("localhost:9092") as producer:
         delivery = producer.send("flights", key=b"UA", value=b"...")
@@ -118,10 +119,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 and type(value) is bytes
                 and self._has_fast_path
             ):
-                # A record with only a value, the most common kind, is added to its batch here, if the batch
-                # has room and its last records have the current millisecond as their timestamp. The
-                # statements do the same as `RecordAccumulator.append`, without the cost of a function call.
-                # `AsyncProducer.send` has the same statements.
+                # The most common kind of record has only a value. It is added to its batch here if the batch
+                # has room for it, and if the last record of the batch has the current millisecond as its
+                # timestamp. The statements do the same as `RecordAccumulator.append`, without the cost of a
+                # function call. `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
                 except (KeyError, TypeError):  # The topic is unknown, or not a string.
@@ -224,8 +225,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
-        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
-        flush and the application has not called `result` or `exception` on their deliveries.
+        Raises RequestTimedOut after `timeout` seconds. Raises NotDelivered if a record has failed since the
+        last flush, unless the application has called `result` or `exception` on the record's delivery.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -273,9 +274,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Add a group's offsets to the transaction, which commits them only together with its records.
 
         The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
-        offsets and raises their errors. If `group` is `consumer.group_metadata()`, the coordinator rejects
-        the offsets if it has removed the member, or if the member's generation is old. If `group` is the
-        group's name, the coordinator does not check the member.
+        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the coordinator rejects
+        the offsets if it has removed the member, or if the member's generation is old. With the group's name
+        as `group`, the coordinator does not check the member.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -53,8 +53,8 @@ class SocketOwner:
     def acquire(self) -> None:
         """Wait until the client's thread may take the sockets, and take them.
 
-        The client's thread may take the sockets if no thread owns them, and if either `recall` was called or
-        no thread has used them for AWAY_S.
+        The client's thread may take the sockets if no thread owns them and one of two conditions holds:
+        `recall` was called, or no thread has used the sockets for AWAY_S.
         """
         while (seconds := self._try_acquire()) != 0:
             self._wakeup.acquire(timeout=seconds)

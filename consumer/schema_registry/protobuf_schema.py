@@ -177,10 +177,10 @@ def _add_file(pool: Any, file: Any, missing_import: Callable[[str, str], str] | 
 
 
 def _add_import(pool: Any, default_pool: Any, pb: Any, name: str) -> bool:
-    """Add an imported file and its own imports, if the pool lacks them and this process has their modules.
+    """Add an imported file, and the files that it imports itself, to `pool`.
 
-    `default_pool` has the files of the modules that this process has imported. Return whether `pool` has the
-    file.
+    A file is added only if `pool` lacks it and this process can import its module. `default_pool` has the
+    files of the modules that this process has imported. Return whether `pool` has the imported file.
     """
     try:
         pool.FindFileByName(name)

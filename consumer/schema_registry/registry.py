@@ -212,7 +212,7 @@ class Registry:
         register: bool = False,
         normalize: bool = False,
     ) -> int:
-        """Return the id of a schema under a subject. `schema` is its text, and `kind` its type.
+        """Return the id of a schema under a subject. `schema` is the schema's text, and `kind` its type.
 
         With `register`, a schema that the subject does not have is registered as its newest version. Without
         `register`, NoSuchSchema is raised for such a schema.

@@ -134,7 +134,7 @@ def _print_status(cluster_id: str | None, quorum: QuorumInfo, *, as_json: bool) 
 
 
 def _nodes(quorum: QuorumInfo, replicas: Iterable[QuorumReplicaState]) -> list[dict[str, object]]:
-    """Return the id of each replica, with its directory id and its endpoints if they are known."""
+    """Return a dict for each replica: its id, plus its directory id and endpoints where they are known."""
     nodes: list[dict[str, object]] = []
     for replica in replicas:
         node: dict[str, object] = {"id": replica.replica_id}

@@ -601,7 +601,8 @@ class GroupDescription(NamedTuple):
 class GroupCoordinator(Protocol):
     """The interface through which the embedded broker uses a coordinator of any type of group.
 
-    A broker creates a coordinator with its settings and a `TopicCatalog`, and then calls its methods:
+    A broker creates a coordinator from a `TopicCatalog` and the settings of the group type, and then uses the
+    coordinator as follows:
 
     * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token.
 

@@ -14,8 +14,9 @@ Rules:
   `revoked` is recorded when the application has released the partition, *before* the coordinator knows.
   `lost` is recorded only after the coordinator has removed the member.
 
-3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until its
-  next ownership starts. If neither event was recorded, it stands still from the end of the ownership.
+3. A partition stands still from the event `releasing` or `silent`, at which its owner stops delivering
+  records. The standstill ends when the partition's next ownership starts. If neither event was recorded, the
+  partition stands still from the end of the ownership.
 
   A partition that its owner keeps during a cooperative rebalance does not stand still.
 

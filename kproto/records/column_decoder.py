@@ -161,7 +161,8 @@ def _find_starts_in_parallel(windows: Windows, batches: BatchArrays) -> Int64s |
 def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """Find the starts of all records, one run at a time. The records of a run have equal sizes.
 
-    Returns None if runs are short, or if the estimated runs do not end where the batches end.
+    Returns None if too many runs are short, or if the estimated runs of a batch do not end at the end of
+    the batch.
 
     The estimated end of a run is the last record found with the same length as the first one. `_decode_slice`
     later checks the lengths in between.

@@ -201,7 +201,8 @@ def _find_headers_of_slice(
 ) -> bool:
     """Write the positions of the headers of a slice of rows into `positions` and `is_null`.
 
-    `at` contains the position of each row's next header, and is advanced from its first header to its end.
+    `at` contains one position per row. This function advances each position from the row's first header to
+    the end of the row's headers.
 
     Returns False if a row's headers are malformed or contain a varint of more than two bytes.
     """

@@ -63,7 +63,7 @@ _KEPT_BYTES = 1 << 20
 
 # The number of bytes of a message up to and including its magic.
 _MIN_HEAD = 17
-# A message contains its magic byte if its size field has at least this value.
+# The size of the CRC (4 bytes) and the magic (1). A message with a smaller size field lacks its magic.
 _MIN_SIZE = 5
 
 _TRUNCATED = "an inner message is truncated (in the decompressed bytes)"

@@ -1,5 +1,5 @@
-"""Document 003: a walk through sarama, from its fetch loop through its offset manager to newSession, branch
-by branch.
+"""Document 003 (docs/lessons/003-sarama-walk.md): sarama's fetch loop, offset manager and newSession,
+branch by branch.
 
 The scenarios run sarama 1.61.1. If the document's older version behaves differently, the scenario says so.
 """

@@ -5,8 +5,8 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* A token is verified with the first key that fits. A key fits if it has the token's "kid" (if the token has
-  one) and a type for the token's algorithm, and if its "use" is "sig" or missing.
+* A token is verified with the first key that fits. A key fits if three conditions hold: its type suits the
+  token's algorithm, its "use" is "sig" or missing, and, if the token has a "kid", the key has it too.
 
 * If several keys fit, only those whose "alg" is missing or is the token's algorithm are considered.
 

@@ -151,7 +151,10 @@ class Layouts:
         return layout
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
-        """Store and return the layout, or return None if it needs a loop beyond `MAX_LAYOUTS`."""
+        """Store the layout and return it.
+
+        Returns None if the layout needs a new loop, but `MAX_LAYOUTS` loops have been compiled already.
+        """
         codes, pattern, encoded_lengths = "", list[int](), list[int]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
             code = _LENGTH_CODES[part.prefix] if part.prefix else _VARINT_CODES[len(prefix)]

@@ -72,7 +72,7 @@ Codes = list[tuple[object, ...]] | str
 
 
 def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """Return named requests: with deprecated fields, with duplicates, and for resources of all types."""
+    """Return unusual requests by name: with deprecated fields, duplicates, or any type of resource."""
     requests_by_name: dict[str, Message] = {}
     for kind, name in (
         *((2, name) for name in ("may-read", "may-not", "absent", "")),

@@ -78,7 +78,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
 def _read_unusual_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
     """Compute the result of `read_end` for old message formats, invalid batches or incomplete data.
 
-    Raises RecordError if no valid batch precedes an invalid one, or if the data contains no complete batch.
+    Raises RecordError if the first batch is invalid, or if the data contains no complete batch.
     """
     last_batch: Batch | None = None
     epochs: list[tuple[int, int]] = []

@@ -199,8 +199,8 @@ class Committer:
         one result per `REFRESH_MS` also contains every partition with a committed offset, even if nothing has
         changed.
 
-        With `policy="java"`, the result always contains all partitions with a position, even if `partitions`
-        is not None or nothing has changed.
+        With `policy="java"`, the argument `partitions` and earlier commits have no effect: the result
+        contains every partition with a position.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:

@@ -286,7 +286,10 @@ class Membership:
     # ---- callbacks
 
     def start_callback(self) -> CallListener | None:
-        """Start the next callback, and return it; None if no callback is queued, or if one is running."""
+        """Start the next callback and return it.
+
+        Returns None if no callback is queued, or if another callback is running.
+        """
         callback = self._callbacks.start_next(self._core.now)
         if callback is None:
             return None

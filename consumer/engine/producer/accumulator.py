@@ -8,7 +8,7 @@ Rules (Java's RecordAccumulator):
 * `append` is called for each record, so it only appends the record's fields to a list. The sender encodes the
   batch later.
 
-* `buffer.memory` limits the uncompressed size of all records between their append and their response.
+* `buffer.memory` limits the uncompressed size of all records that are appended and have no response yet.
 
 * While more than half of the memory is in use, a partition whose oldest record has waited for a second longer
   than linger.ms accepts no more records. So undeliverable records leave memory for other partitions.
@@ -99,7 +99,7 @@ class RecordAccumulator:
         # Number of bytes of buffer.memory that the open batches reserve.
         self.buffered_bytes = 0
         self.delivery_failures = DeliveryFailures()
-        # The application's producer. The deliveries of its records call its methods.
+        # The application's producer, whose methods the deliveries call.
         self.owner: Any = None
         # Wakes the sender when it has a notification. Called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified

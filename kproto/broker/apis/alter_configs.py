@@ -72,7 +72,10 @@ def _resource_response(
 
 
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
-    """Return the call with the permitted resources, and with those that are refused whatever the ACLs are."""
+    """Return the call without the resources that the ACLs deny.
+
+    Resources that are refused before the ACLs are checked stay in the call, whose handler refuses them.
+    """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []
     refused = are_refused_before_authorization(access.broker, request.resources, legacy=True)

@@ -59,7 +59,7 @@ def _add_partitions(broker: Broker, topic: Topic, requested: CreatePartitionsTop
 
 
 def _topic_fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic) -> Fault | None:
-    """Return the error and message if the requested partitions cannot be added, or None."""
+    """Return the error and its message if the requested partitions cannot be added, otherwise None."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{requested.name}' does not exist."
     count = len(topic.partitions)

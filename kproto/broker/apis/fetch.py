@@ -198,8 +198,8 @@ class DelayedFetch:
     ) -> PartitionData:
         """Find the batches of one partition; return the partition's result, without its batches.
 
-        The result is an error if the caller may not read the topic, the partition does not exist, this node
-        is not its leader, or the requested epoch or offset is invalid.
+        The result is an error in four cases: the caller may not read the topic, the partition does not exist,
+        this node is not the partition's leader, or the requested epoch or offset is invalid.
         """
         topic_key, index = key
         # The name is empty if the client fetches by id, and the id was never resolved to a name.

@@ -49,7 +49,7 @@ def _push_error(
 
 
 def refuse(request: PushTelemetryRequest, error: ErrorCode, version: int) -> PushTelemetryResponse:
-    """Return a response with this error, or with NONE."""
+    """Return a response with this error code, which may be NONE."""
     return PushTelemetryResponse(throttle_time_ms=0, error_code=error)
 
 

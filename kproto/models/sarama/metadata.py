@@ -82,7 +82,10 @@ class Metadata:
     # -- brokers
 
     def register(self, node_id: int, host: str, port: int) -> SaramaBroker:
-        """Return the broker with this id, which keeps its connection unless its address changed."""
+        """Return the broker with this id.
+
+        If its address has changed, the old connection is closed, and a new broker replaces the old one.
+        """
         broker = self.brokers.get(node_id)
         if broker is None or (broker.address.host, broker.address.port) != (host, port):
             if broker is not None:

@@ -22,7 +22,8 @@ from tests.broker.stage import Client, Stage
 
 POINT = MetricPoint("m.total", 2.0, {"topic": "t"}, 2, 1, Temporality.DELTA, True)
 PAYLOAD = encode([POINT], {"group_id": "g"})
-# The size of a push: its payload, the client's id, and "unknown" for the client's software and its version.
+# The size of a push: its payload, the client's id, and "unknown" twice, for the name and the version of the
+# client's software.
 SIZE = len(PAYLOAD + b"a client" + 2 * b"unknown")
 
 

@@ -449,7 +449,7 @@ def allow_all(*resources: Resource) -> list[Acl]:
 
 
 class PermissionStage(LoginStage):
-    """A broker with topics, groups with offsets, and transactions, for which bob has all permissions."""
+    """A broker with topics, transactions, and groups that have offsets. Bob has all permissions for them."""
 
     def __init__(self) -> None:
         super().__init__(

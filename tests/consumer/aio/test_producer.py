@@ -58,7 +58,7 @@ def with_pauses(
     story: Callable[[AsyncProducer, Pauses], Coroutine[Any, Any, None]],
     **options: Any,
 ) -> None:
-    """Call `story` with a producer that knows one partition, and with the object that records its pauses."""
+    """Call `story(producer, pauses)`: the producer knows one partition, and `pauses` records its pauses."""
     pauses = Pauses()
     monkeypatch.setattr(producer_module, "asyncio", pauses)
 

@@ -1,7 +1,7 @@
 """In random schedules of faults, workers write the output of each input record once, in order.
 
-The schedules run in virtual time. Each worker has a consumer in the group and a transactional producer. It
-commits the offsets of its input together with its output (KIP-447).
+The schedules run in virtual time. Each worker has a consumer in the group and a transactional producer. The
+worker commits the offsets of its input in the same transaction as its output (KIP-447).
 
 Members join and leave, and brokers and coordinators move. Some workers are killed. Others pause until the
 group has removed them, and then try to complete their transaction.

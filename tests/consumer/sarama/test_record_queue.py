@@ -21,7 +21,7 @@ def records(count: int, first: int = 0) -> list[ConsumerRecord]:
 
 
 def with_queue(work: Callable[[AsyncConsumer, RecordQueue], Awaitable[None]]) -> None:
-    """Call `work` with a consumer that is assigned t-0 but has no broker, and with the queue of t-0."""
+    """Call `work(client, queue)`: the client is assigned t-0 but has no broker, and the queue is for t-0."""
 
     async def main() -> None:
         client = AsyncConsumer("localhost:1")

@@ -169,8 +169,8 @@ def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) 
 def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None:
     """Claims that were lost during `setup` do not start.
 
-    In `cleanup` the session still has its generation, but its marks are dropped. Regression: each mark was
-    reported as an error.
+    `cleanup` still sees the lost generation, and the mark that `setup` set is dropped. Regression: each such
+    mark was reported as an error.
     """
     fill(server, 10)
     with Admin(server.bootstrap) as cluster:

@@ -14,7 +14,7 @@ from kproto.models.java import java_2_6
 
 @pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 def test_nothing_is_sent_after_close_has_returned(release: ModuleType) -> None:
-    """At its end, KafkaConsumer.close closes its network client, so no request is sent afterwards.
+    """KafkaConsumer.close closes the consumer's network client last, so no request is sent afterwards.
 
     After close, a commitAsync that still waits for the coordinator does not repeat the lookup.
     """

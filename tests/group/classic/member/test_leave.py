@@ -216,7 +216,7 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """If a commit fails with FENCED_INSTANCE_ID, Java raises the error, but its member keeps its state.
+    """Java raises the error of a commit that fails with FENCED_INSTANCE_ID, but the member keeps its state.
 
     Only the member's next heartbeat, which is also fenced, changes the state. See Java's
     OffsetCommitResponseHandler.
