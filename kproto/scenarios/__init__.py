@@ -1,5 +1,8 @@
 """Scenarios that replay four documents about Kafka's clients, in a simulated group and in virtual time.
 
+A document is an engineer's description of a problem with a Kafka client. docs/lessons has a lesson for each
+document, with the same number.
+
     from kproto.scenarios import Parameters, find, scenarios
 
     scenario = find("S1-20")
@@ -7,7 +10,7 @@
     run.results["lost"], run.holds
 
 A scenario states in our words what the document says, plays it in a simulated group, and records the outcome.
-Each module of scenarios covers a part of one document.
+Each module of scenarios covers a part of one lesson.
 
 The module `scenario` defines scenarios, and `parameters` the parameters of their runs. `report` renders a run
 as text, JSON or HTML. `matrices` runs one situation for many clients and settings.

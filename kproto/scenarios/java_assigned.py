@@ -1,4 +1,7 @@
-"""Document 002: how onJoinComplete of kafka-clients 2.6.2 ends, what it changes, and what poll throws."""
+"""How onJoinComplete of kafka-clients 2.6.2 ends, what it changes, and what poll throws.
+
+Scenarios of lesson 002 (docs/lessons/002-java-reliability.md).
+"""
 
 from __future__ import annotations
 

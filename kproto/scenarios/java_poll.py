@@ -1,4 +1,7 @@
-"""Document 002: KafkaConsumer.poll of kafka-clients 2.6.2, line by line, and the commits that it sends."""
+"""KafkaConsumer.poll of kafka-clients 2.6.2, line by line, and the commits that it sends.
+
+Scenarios of lesson 002 (docs/lessons/002-java-reliability.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Document 002: what causes a rebalance, and what onJoinPrepare of kafka-clients 2.6.2 does before a join."""
+"""What causes a rebalance, and what onJoinPrepare of kafka-clients 2.6.2 does before a join.
+
+Scenarios of lesson 002 (docs/lessons/002-java-reliability.md).
+"""
 
 from __future__ import annotations
 

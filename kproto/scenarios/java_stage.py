@@ -1,4 +1,4 @@
-"""Helpers for document 002. Members model kafka-clients 2.6.2, unless a scenario sets another version."""
+"""Helpers for lesson 002. Members model kafka-clients 2.6.2, unless a scenario sets another version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Document 001: which clients detect the new partitions of a growing topic.
+"""Which clients detect the new partitions of a growing topic.
+
+Scenarios of lesson 001 (docs/lessons/001-new-partitions.md). The document is the author's description, which
+the lesson replays.
 
 The author's topic of advertising logs got new partitions under load. The Go service that read the topic used
 sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before

@@ -1,4 +1,7 @@
-"""Document 001: which records are lost before the members notice that a topic grew, and how to lose none."""
+"""Which records are lost before the members notice that a topic grew, and how to lose none.
+
+Scenarios of lesson 001 (docs/lessons/001-new-partitions.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Document 001: its programs for the libraries other than sarama, and the features of each library."""
+"""The programs of lesson 001 for libraries other than sarama, and the features of each library.
+
+See docs/lessons/001-new-partitions.md. The document is the author's description, which the lesson replays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Document 001: its program for sarama, with the function main(), the handler and the configuration."""
+"""The sarama program of lesson 001: the function main(), the handler and the configuration.
+
+See docs/lessons/001-new-partitions.md. The document is the author's description, which the lesson replays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Document 000 apart from its race: configuration, linking, output, and every order of the events."""
+"""Lesson 000 apart from its race: configuration, linking, output, and every order of the events.
+
+See docs/lessons/000-offset-minus-1000.md. The document is the author's description, which the lesson replays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race of document 000 as a table: one program with different timings, and the outcome of each.
+"""The race of lesson 000 as a table: one program with different timings, and the outcome of each.
 
 A program subscribes and waits. In each HTTP request (`PollingHandler`) it assigns, seeks and polls.
 

@@ -1,4 +1,7 @@
-"""Document 003: sarama's fetch loop, partition consumers, offset manager, and producer."""
+"""sarama's fetch loop, partition consumers, offset manager, and producer.
+
+Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md).
+"""
 
 from __future__ import annotations
 

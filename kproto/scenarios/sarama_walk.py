@@ -1,5 +1,7 @@
-"""Document 003 (docs/lessons/003-sarama-walk.md): sarama's fetch loop, offset manager and newSession,
-branch by branch.
+"""sarama's fetch loop, offset manager and newSession, branch by branch.
+
+Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The document is the author's description, which the
+lesson replays.
 
 The scenarios run sarama 1.61.1. If the document's older version behaves differently, the scenario says so.
 """

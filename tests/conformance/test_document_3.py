@@ -1,8 +1,8 @@
-"""The Go programs of docs/lessons/003: sarama behaves as kproto's scenarios of this document say.
+"""The Go programs of lesson 003: sarama behaves as kproto's scenarios of this lesson say.
 
-Document 003 describes sarama 1.27 to 1.29. The test runs 1.27.2, 1.38.1 (the last one under
-github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release runs with the
-document's Config.Version, V2_0_0_0.
+The document (the author's description, which the lesson replays) is about sarama 1.27 to 1.29. The test runs
+1.27.2, 1.38.1 (the last one under github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows.
+Each release runs with the document's Config.Version, V2_0_0_0.
 
 A proxy returns the errors that newConsumerGroupSession handles. With the document's own release, commits to
 Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.

@@ -1,4 +1,4 @@
-"""Document 002 is complete: each of its 47 entries has a scenario and a mutant that breaks it."""
+"""Each of the 47 scenarios of lesson 002 exists, and has a mutant that breaks it."""
 
 from __future__ import annotations
 

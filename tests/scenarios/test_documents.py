@@ -1,4 +1,4 @@
-"""Documents 000, 001, 003 and S4 are complete: each entry has a scenario, and each scenario has a mutant."""
+"""Each scenario of lessons 000, 001, 003 and 004 exists, and has a mutant that breaks it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kproto.scenarios import scenarios
 from tests.scenarios.mutants import document_0, document_1, document_3, rebalances
 from tests.scenarios.mutants.mutant import Table
 
-# The ids of the entries of each document.
+# The scenario ids of each document. S4 stands for lesson 004, which has no document.
 ENTRIES = {
     "S0": [f"S0-{number}" for number in range(1, 21)],
     "S1": [f"S1-{number}" for number in range(1, 28)],

@@ -1,4 +1,4 @@
-"""The durations and counts in the texts of document 000's scenarios match the runs of these scenarios."""
+"""The durations and counts in the texts of lesson 000's scenarios match the runs of these scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race of document 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
+"""The race of lesson 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
 The rows are the programs of kproto/scenarios/race.py.
 

@@ -1,4 +1,4 @@
-"""Mutants for the scenarios of document 000: librdkafka's queue and assignment, and kproto's own rules."""
+"""Mutants for the scenarios of lesson 000: librdkafka's queue and assignment, and kproto's own rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants for the scenarios of document 001.
+"""Mutants for the scenarios of lesson 001 (docs/lessons/001-new-partitions.md).
 
 The mutants change how five clients detect new partitions, at which offset new partitions start, and other
 behaviour of these clients.

@@ -1,4 +1,4 @@
-"""Mutants for the scenarios of document 002.
+"""Mutants for the scenarios of lesson 002 (docs/lessons/002-java-reliability.md).
 
 They change a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8.
 """
