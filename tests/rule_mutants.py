@@ -1,15 +1,13 @@
 """Mutate the cells of the group's tables, and run the tests of each rule.
 
-For each rule, at least one mutant must fail a test of this rule.
+Every rule must be *pinned*: at least one mutant of one of its cells makes a test of the rule fail. A cell of
+a rule lists the rule's number. A test of a rule is a test in tests/group that is marked with the number.
 
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules
 
 A mutant changes one cell. The cell then does nothing, answers with other error codes, or accepts old
 responses.
-
-A rule is pinned if at least one of its cells has a mutant that makes a test marked with the rule's number
-fail.
 
 The script prints the rules that are not pinned, with their tests. If there are any, its exit status is 1.
 tests/test_rule_mutants.py runs it.
@@ -125,7 +123,7 @@ def tests_of(number: str) -> list[str]:
 
 
 def is_pinned(number: str) -> bool:
-    """Return whether a test of the rule fails for a mutant of one of its cells."""
+    """Return whether a mutant of one of the rule's cells makes a test of the rule fail."""
     tests = tests_of(number)
     for table, key in cells_of(number):
         for mutate in mutants_of(table, key):
@@ -136,7 +134,7 @@ def is_pinned(number: str) -> bool:
 
 
 def main(numbers: list[str]) -> int:
-    """Print the rules for which no mutant fails a test. Return the exit status."""
+    """Print the rules that are not pinned. Return the exit status."""
     known = {number for table in TABLES for cell in table.values() for number in cell.rules}
     survivors = [number for number in numbers or sorted(known) if not is_pinned(number)]
     for number in survivors:

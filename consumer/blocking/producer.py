@@ -171,9 +171,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
 
         The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
         converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
-        partition keep their order. If the producer has a `partitioner`, which this method does not call, the
-        column partition is required. Returns one delivery for each batch. Raises the errors of `send`, and
-        MissingExtra if numpy or pyarrow is not installed.
+        partition keep their order. This method does not call the producer's `partitioner`. If the producer
+        has one, the column partition is required. Returns one delivery for each batch. Raises the errors of
+        `send`, and MissingExtra if numpy or pyarrow is not installed.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
 

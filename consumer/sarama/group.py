@@ -23,7 +23,8 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
 * `consume` runs one session. The session begins with the assignment. It ends when the member loses all its
   partitions (as in every eager rebalance), when `setup` raises an exception, when `consume_claim` returns or
-  raises an exception before the end of its claim, or by `close`. Applications call `consume` in a loop.
+  raises an exception before the end of its claim, or when `close` is called. Applications call `consume` in a
+  loop.
 
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. Claims of revoked
   partitions end, claims of added partitions begin, and claims of retained partitions are not interrupted.

@@ -191,7 +191,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs that the query reads. See `partitions` for the arguments."""
+        """Return the current end of each log that the query reads. See `partitions` for the arguments."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)
@@ -228,7 +228,7 @@ class OffsetReader:
         return self._edge_offsets(dict.fromkeys(partitions, "earliest"))
 
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
-        """Return the offsets to which `bound` refers. `ends` contains the current ends of the logs.
+        """Return the offsets to which `bound` refers. `ends` contains the current end of each log.
 
         Explicit offsets are returned unchanged, even if they are outside of the log.
 

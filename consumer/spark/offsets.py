@@ -144,7 +144,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A snapshot of the ends of all logs that a query reads, and of the ids of their topics.
+    """A snapshot of the end of each log that a query reads, and of the ids of the topics.
 
     An end is the high watermark or, under read_committed, the last stable offset.
 

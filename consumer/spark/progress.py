@@ -1,7 +1,7 @@
 """Monitors streaming queries: computes their lag, and logs one line for each batch.
 
 Spark has no metrics interface for Python sources. But a query's progress contains the offsets at which a
-batch began and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). From these, this
+batch began and ended, and the end of each log (`startOffset`, `endOffset`, `latestOffset`). From these, this
 module computes the metrics of Spark's own source.
 
 The metrics are available for queries with kproto's source and with Spark's own. Spark's UI shows the numbers
@@ -39,7 +39,7 @@ class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
     `start`, `end` and `latest` map a partition to an offset. The batch has read from `start` up to, but not
-    including, `end`. `latest` contains the ends of the logs when the batch was planned.
+    including, `end`. `latest` contains the end of each log when the batch was planned.
 
     `rows_per_second` is the number of rows divided by the duration of the batch.
     """

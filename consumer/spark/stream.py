@@ -7,7 +7,8 @@ consequences:
   it calls ``partitions(start, end)``, but not ``latestOffset``. So `partitions` sends no request and depends
   only on its arguments.
 
-* The module `offsets` describes how an end offset contains the first offsets of new partitions.
+* Spark's end offset of a batch also contains Kafka's first offset of each partition that is new in the batch
+  (see the module `offsets`).
 
 * Spark does not store the initial offset: it requests the offset twice, and again if batch 0 is repeated. So
   the initial offset is a constant that names no partitions. The first end offset also stores where the first
@@ -26,8 +27,8 @@ consequences:
   ``processAllAvailable()`` must include all records that were written before the call, also those in
   partitions that the query has not seen yet.
 
-* Each call to ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. The list
-  of topics is cached only if there are many partitions.
+* Each call to ``latestOffset`` requests the end of each log, which costs less than a millisecond of CPU time.
+  The list of topics is cached only if there are many partitions.
 
 * ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies one query's
   filters to other queries, too.
@@ -123,7 +124,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make this run of the query end at the current ends of the logs."""
+        """Make this run of the query end at the current end of each log."""
         with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
@@ -141,7 +142,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is completed else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the last known ends of the logs, which the query's progress shows as `latestOffset`."""
+        """Return the last known end of each log, which the query's progress shows as `latestOffset`."""
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -239,11 +240,11 @@ class Planner:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def stop_at_present_ends(self) -> None:
-        """Make this run of the query end at the current ends of the logs."""
+        """Make this run of the query end at the current end of each log."""
         self._ceiling = self.logs.view(strict=False)
 
     def report(self) -> dict[str, object] | None:
-        """Return the last known ends of the logs, in the format of the query's offsets."""
+        """Return the last known end of each log, in the format of the query's offsets."""
         return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
@@ -255,7 +256,7 @@ class Planner:
         self.logs.close()
 
     def _current_view(self, start: Offsets, *, refresh_topics: bool = False) -> View:
-        """Return the current ends of the logs. For a new query, every selected topic must exist.
+        """Return the current end of each log. For a new query, every selected topic must exist.
 
         The list of topics is requested again if it is too old, or if `refresh_topics` is set.
         """

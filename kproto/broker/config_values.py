@@ -60,7 +60,7 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return None if `text` is valid, and otherwise the allowed values, or `refused` for true."""
+        """Return None if `text` is valid, `refused` if true is rejected, and otherwise the allowed values."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None

@@ -275,8 +275,8 @@ class SocketConnection(asyncio.Protocol):
     def send(self, body: bytes) -> bool:
         """Send a response; return whether the broker may send the next one immediately.
 
-        If not, the broker receives `ResponseSent` as soon as it may send the next one, unless the connection
-        is closing.
+        If the result is False, the broker receives `ResponseSent` as soon as it may send the next response.
+        For a closing connection, it receives no `ResponseSent`.
         """
         if self._is_closing:
             return False

@@ -198,7 +198,7 @@ def _encode_with_version(body: Message, version: int) -> bytes:
 
 
 def _read_version(message: str, data: bytes) -> int:
-    """Return the version to decode `data` with: its own, or NEWEST_VERSION if its own is newer (R183)."""
+    """Return the version with which to decode `data`: its own version, but at most NEWEST_VERSION (R183)."""
     if len(data) < _VERSION_SIZE:
         raise DecodeError(message, -1, "version", 0)
     version = int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)

@@ -45,8 +45,8 @@ class TextForm(NamedTuple):
     read: Callable[[str, bool], bytes | None]
 
 
-# Patterns of texts that do not show the original bytes, with the error message. In these texts the tool has
-# omitted, replaced or swapped bytes.
+# (pattern, error message). Each pattern matches texts in which a tool has omitted, replaced or swapped bytes,
+# so that the original bytes are unknown.
 _LOSSY_TEXTS = (
     (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
     (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),

@@ -16,8 +16,8 @@
 
 * `max_decompressed` (bytes) replaces the allowance and `MOST`.
 
-* Java's consumer rejects lz4 frames whose blocks depend on each other. Here their output may grow only to its
-  allowance, even if it starts like records.
+* Java's consumer rejects lz4 frames whose blocks depend on each other. kproto accepts them, but then the
+  output may grow only to the allowance, even if it starts like records.
 
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 

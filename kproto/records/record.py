@@ -288,8 +288,8 @@ def decode_header_key(raw: bytes) -> str:
 def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
     """Return Java's replacement for the malformed bytes, and the position after these bytes.
 
-    Java replaces an encoded surrogate with one character, and Python's handler "replace" with three. Both
-    treat all other malformed bytes alike.
+    Java replaces an encoded surrogate with one character. Python's error handler "replace" uses three
+    characters instead. Both treat all other malformed bytes alike.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]

@@ -42,19 +42,18 @@ def assignors_of(client: str) -> tuple[str, ...]:
 
 
 class StoryWorld(World):
-    """A world that applies `parameters`. The parameter `partitions` replaces the partition count of the first
-    topic.
+    """A world that applies `parameters`, which the user of the scenario sets.
 
-    The argument `members` is the number of members that the scenario itself starts. If the argument is None,
-    the parameter `members` adds no members.
+    `parameters.partitions` replaces the partition count of the first topic.
 
-    If the parameter `members` is larger than the argument, additional members join with the first one and
-    have its options.
+    `members` is the number of members that the scenario itself starts. `parameters.members` is the number of
+    members that the user wants. The additional members join with the first one and have its options. If
+    `members` is None, no members are added.
 
     `replaced` maps each applied parameter to the scenario's values that it replaced.
 
-    Raises ConfigError if the parameter `members` is smaller than the argument. `join` raises ConfigError for
-    a value that the client rejects.
+    Raises ConfigError if `parameters.members` is smaller than `members`. `join` raises ConfigError for a
+    value that the client rejects.
     """
 
     def __init__(

@@ -35,8 +35,9 @@ def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
-    """Return options with which a client can use the listener, updated with `changes`. None removes an
-    option.
+    """Return the options that a client needs for this listener.
+
+    `changes` adds or replaces options; None removes an option.
     """
     protocol = {"PLAINTEXT": "PLAINTEXT", **secured_kafka.LISTENERS}[listener]
     protocol = changes.pop("security_protocol", protocol)

@@ -73,7 +73,7 @@ def _first_fetch(requests: list[RecordedRequest]) -> dict[str, Any]:
 
 
 def _sent(place: Place, command: list[str], client: str, kind: str) -> dict[str, Any]:
-    """Let a member read a topic. Return its first Fetch request, and its requests for lookups by API."""
+    """Let a member read a topic. Return its first Fetch request, and its requests for each lookup API."""
     name = topic = f"first-{client}-{kind}"
     place.cluster.create_topics({topic: 1})
     for number in range(RECORDS):

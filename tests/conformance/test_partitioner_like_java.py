@@ -29,7 +29,7 @@ RACKS = ["a", "b", "", "-"]
 
 
 class Case(NamedTuple):
-    """A producer's options and, for each partition, its leader's rack and its number of waiting batches.
+    """The options of a producer, and for each partition the leader's rack and the number of waiting batches.
 
     The rack is "-" for a partition without a leader, and "" for a leader without a rack.
     """

@@ -13,8 +13,8 @@ Rules:
 * If the versions that the broker has listed do not allow a call, the client sends ApiVersions once more,
   because one response may be wrong. If the second response does not allow the call either, the call fails.
 
-* A request waits while the connection is throttled (`throttle`). It also waits until the versions are known,
-  because its body may depend on its version.
+* A request waits while the connection is throttled (`throttle`). It also waits until the broker's versions
+  are known, because the body of a request may depend on the request's version.
 
 * If a request gets no response in time, the connection is closed, as in Java. The late response would arrive
   where the response to the next request is expected.

@@ -86,7 +86,7 @@ class RequestTimeouts:
         """Record the connection's current oldest call. Called after each request and response.
 
         If the previously oldest call got its response within `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout
-        of its API.
+        of the call's API.
         """
         oldest = connection.in_flight[0][1] if connection.in_flight else None
         previous = self._oldest.get(connection.key)

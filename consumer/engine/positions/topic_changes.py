@@ -98,8 +98,9 @@ class TopicChanges:
     def _update_local_id(self, name: str, known_id: UUID | None) -> UUID | None:
         """Return the local id of a topic for which brokers send no id; None if the topic is missing.
 
-        The result is also None if the topic has had a broker's id, or if the response contains an error of
-        the topic. A topic that is missing for the first time gets a new local id for its re-creation.
+        The result is also None if a broker has already sent an id for the topic, or if the response contains
+        an error of the topic. If a known topic is missing for the first time, a new local id is stored, which
+        is used when the topic is re-created.
         """
         topic = self._core.view.topics.get(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code

@@ -83,9 +83,9 @@ class Lanes:
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
-        """Move the lanes to new positions. Return a mask of the lanes whose new position exceeds the end.
+        """Move the lanes to new positions, and fail each lane whose new position exceeds its end.
 
-        These lanes get an error.
+        Return a mask of the failed lanes. Their error says that the bytes end in the middle of `name`.
         """
         exceeds_end: Bools = positions > self.end[lanes]
         self.at[lanes] = positions

@@ -44,7 +44,7 @@ def handle_create_partitions(broker: Broker, call: Call) -> Result:
 
 
 def _add_partitions(broker: Broker, topic: Topic, requested: CreatePartitionsTopic) -> None:
-    """Add partitions up to the requested count, with the requested replicas or with chosen ones."""
+    """Add partitions up to the requested count. Choose the replicas that the request does not name."""
     first_added = len(topic.partitions)
     grow(topic, requested.count)
     factor = len(topic.partitions[0].replicas) or 1

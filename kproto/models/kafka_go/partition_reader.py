@@ -1,7 +1,7 @@
 """The type reader of reader.go: one goroutine per partition, which finds the leader, seeks and fetches.
 
-* A reader starts with Dialer.DialLeader (Metadata on its own connection), and requests both ends of the log.
-  Then it calls Seek, which requests both ends again. So each reader sends four ListOffsets requests.
+* A reader starts with Dialer.DialLeader (Metadata on its own connection), and requests the log's start and
+  end. Then it calls Seek, which requests both again. So each reader sends four ListOffsets requests.
 
 * One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
 

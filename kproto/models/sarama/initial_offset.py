@@ -1,4 +1,4 @@
-"""The offset at which a claim starts: the committed offset, or one of the two ends of the log.
+"""The offset at which a claim starts: the committed offset, or the start or end of the log.
 
 * fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition.
   `kproto.models.sarama.offset_manager` lists the errors that are retried (M62).
@@ -166,7 +166,7 @@ InitialOffsetFetch.TABLE = {
 }
 
 
-# -- the ends of the log
+# -- the start and the end of the log
 
 
 class LogOffsetState(States):

@@ -1,7 +1,7 @@
 """bsm/sarama-cluster 2.1.15 as a state machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-Release 2.1.15 is the last one: sarama-cluster has not been maintained since 2019. Only its group code is its
-own. Everything else is sarama's, with the request versions and settings of sarama 1.17.0
+Release 2.1.15 is the last one: sarama-cluster has not been maintained since 2019. Only the group code is
+sarama-cluster's own. Everything else is sarama's, with the request versions and settings of sarama 1.17.0
 (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer, broker_consumer).
 
 * `consumer`: the main loop and its consume cycle. `consumer_state`: the state of the loop.

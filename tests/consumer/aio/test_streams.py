@@ -295,7 +295,7 @@ def test_a_connection_that_is_shut_when_it_opens_reports_no_response() -> None:
 
 
 class Engine:
-    """`Streams`, with the events that it has reported, and with connections that need no network."""
+    """A `Streams` object whose connections need no network, with a list of its events."""
 
     def __init__(self) -> None:
         self.events: list[NetworkEvent] = []

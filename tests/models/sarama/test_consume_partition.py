@@ -104,7 +104,7 @@ def test_a_partition_that_was_paused_before_starts_paused() -> None:
 
 
 def open_at_broker_1(stage: ClientStage, index: int) -> None:
-    """Open a partition whose leader moves from broker 2 to broker 1 during the lookup of its log's ends."""
+    """Open a partition whose leader moves from broker 2 to broker 1 while its offsets are looked up."""
     metadata = stage.client.metadata
     metadata.update(metadata_of(1, *[2] * index), everything=True)
     partition = TopicPartition("t", index)
