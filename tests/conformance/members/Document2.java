@@ -1,4 +1,5 @@
-// Tests what document 002 concludes from KafkaConsumer and ConsumerCoordinator: java Document2 BOOTSTRAP TOPIC EMPTY
+// Tests what the document of lesson 002 concludes from KafkaConsumer and ConsumerCoordinator:
+// java Document2 BOOTSTRAP TOPIC EMPTY
 //
 // TOPIC has four partitions and EMPTY has one. Each line is "SCENE | RESULT". Compiled against kafka-clients
 // 2.6.2 and 4.3.1.

@@ -1,4 +1,4 @@
-// Document 001's programs around kafka-go and confluent-kafka-go, with a metadata refresh every 3 s.
+// The programs of lesson 001 around kafka-go and confluent-kafka-go, with a metadata refresh every 3 s.
 //
 //	new_partitions CLIENT BOOTSTRAP GROUP TOPIC [USER PASSWORD]
 //

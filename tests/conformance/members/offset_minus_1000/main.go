@@ -1,4 +1,5 @@
-// The program of document 000, as printed there: getConsumer, sub, seek, poll, and a handler of HTTP requests.
+// The program of lesson 000, as printed in the author's document: getConsumer, sub, seek, poll, and a handler
+// of HTTP requests.
 //
 //	offset_minus_1000 BOOTSTRAP GROUP TOPIC SCHEDULE_JSON
 //

@@ -1,4 +1,4 @@
-// Document 001's program around sarama-cluster: newConsumer, InitConsumer, and consume with its two loops.
+// The program of lesson 001 around sarama-cluster: newConsumer, InitConsumer, and consume with its two loops.
 //
 //	sarama_cluster_main BOOTSTRAP GROUP TOPIC,.. [CONFIG_JSON]
 //

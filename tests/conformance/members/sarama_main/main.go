@@ -1,4 +1,5 @@
-// Document 001's main() around sarama as printed there, with the SIGUSR1 handling that its first line promises.
+// The sarama program of lesson 001: main() as printed in the author's document, with the handling of SIGUSR1 that its
+// first line promises.
 //
 //	sarama_main BOOTSTRAP GROUP TOPIC [CONFIG_JSON]
 //

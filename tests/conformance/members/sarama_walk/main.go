@@ -1,4 +1,4 @@
-// The programs of document 003 as printed there.
+// The programs of lesson 003, as printed in the author's document.
 //
 //	sarama_walk auto|manual|produce|partitions BOOTSTRAP GROUP TOPIC [CONFIG_JSON]
 //
