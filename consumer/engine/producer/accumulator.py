@@ -389,10 +389,16 @@ class RecordAccumulator:
         return True
 
     def _on_buffer_full(self) -> None:
-        """Record that buffer.memory is used up, and seal all batches, so that the sender sends them."""
+        """Record that buffer.memory is used up, and seal batches so that the sender frees memory.
+
+        A partition that has a sealed batch sends it first. So its other batch is not sealed, and may receive
+        more records. Otherwise batches would become smaller each time that the buffer is full.
+        """
         self.why_waiting = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.waits_for_memory = True
-        self.seal_all()
+        sending_queues = {batch.queue for batch in self.open_batches if batch.sealed}
+        for batch in [batch for batch in self.open_batches if batch.queue not in sending_queues]:
+            self.seal(batch)
 
     def _check_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now. If so, set `why_waiting`.

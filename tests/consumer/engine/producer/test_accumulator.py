@@ -117,6 +117,26 @@ def test_a_full_buffer_seals_all_batches_and_frees_their_unused_memory() -> None
     assert records.append("t", None, b"v", 2, 0, ()) is not None
 
 
+def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch() -> None:
+    """Otherwise batches become smaller each time that the buffer is full, and each record costs more."""
+    records = accumulator(buffer_memory=4 * INITIAL_BATCH_BYTES)
+    records.set_route("t", 2, [0, 1])
+    sealed = records.append("t", None, b"v" * INITIAL_BATCH_BYTES, 0, 0, ())
+    assert sealed is not None
+    records.seal(sealed._batch)
+    growing = records.append("t", None, b"v", 0, 0, ())
+    idle = records.append("t", None, b"v", 1, 0, ())
+    assert growing is not None
+    assert idle is not None
+    assert records.append("t", None, b"v" * 2 * INITIAL_BATCH_BYTES, 0, 0, ()) is None
+    assert records.waits_for_memory
+    assert idle._batch.sealed
+    assert not growing._batch.sealed
+    again = records.append("t", None, b"v", 0, 0, ())
+    assert again is not None
+    assert again._batch is growing._batch
+
+
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])
 def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
     """The reserved memory must suffice for characters with 1 to 4 bytes in UTF-8, here in a header's name."""
