@@ -467,7 +467,10 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a log message about the loss, or "" without a loss."""
+        """Stop without a request to a broker.
+
+        Return a log message about what is lost, or "" if nothing is lost.
+        """
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""

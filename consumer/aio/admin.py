@@ -495,10 +495,11 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_config_resources(
         self, types: Iterable[str] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
+        """Return the resources of these types that have configs, sorted (KIP-1142).
 
-        Brokers before Kafka 4.1 can list only "client_metrics": all other values of `types`, including the
-        default, raise UnsupportedVersion. Java: Admin.listConfigResources.
+        By default, resources of all types are returned. Brokers before Kafka 4.1 can list only
+        "client_metrics": all other values of `types`, including the default, raise UnsupportedVersion. Java:
+        Admin.listConfigResources.
         """
         resource_types = admin_check.config_types("types", types)
         plan = config_plans.list_config_resources(self.view, resource_types, self._runner.clock)
@@ -587,7 +588,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Return the SCRAM credentials of these users, or of every user that has any (KIP-554).
+        """Return the SCRAM credentials of `users`; None stands for every user that has any (KIP-554).
 
         Raises PartialFailure if one of `users` has no credentials. Java: Admin.describeUserScramCredentials.
         """
@@ -666,7 +667,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         max_lifetime_ms: int | None = None,
         timeout: float | None = None,
     ) -> DelegationToken:
-        """Create a delegation token for the client's own principal, or for `owner` (KIP-48, KIP-373).
+        """Create a delegation token for `owner`, by default the client's own principal (KIP-48, KIP-373).
 
         `renewers` and `owner` are principals such as "User:alice". Without `max_lifetime_ms` the broker's
         `delegation.token.max.lifetime.ms` applies. The client must have authenticated, but not with a
@@ -715,9 +716,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the tokens that the client may describe: those of `owners`, or of all owners (KIP-48).
+        """Return those tokens of `owners` that the client may describe (KIP-48).
 
-        Java: Admin.describeDelegationToken.
+        If `owners` is None, the tokens of all owners are returned. Java: Admin.describeDelegationToken.
         """
         plan = token_plans.describe_delegation_token(
             self.view, check.optional(admin_check.principals, "owners", owners), self._runner.clock
@@ -1159,7 +1160,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         reason: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
+        """Remove these static members from a group; None stands for all its members (KIP-345, KIP-571).
 
         A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
         Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:

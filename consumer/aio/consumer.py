@@ -198,7 +198,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never
     ) -> list[ConsumerRecord[K, V]]:
-        """Return the next records, at most max_poll_records, or an empty list after `timeout` seconds.
+        """Return the next records, at most max_poll_records.
+
+        The list is empty if no record arrives within `timeout` seconds.
 
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
         and the exceptions of a rebalance listener. After a malformed batch, polls raise RecordError until a
@@ -361,9 +363,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def wakeup(self) -> None:
         """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
 
-        Any thread and any signal handler may call this method, as in Java. The records that earlier polls
-        returned count as processed, so with auto commit, `close` commits their offsets. An iteration over the
-        consumer raises WokenUp after it has yielded all records of its last poll.
+        Any thread may call this method, as in Java, and also any signal handler. The records that earlier
+        polls returned count as processed, so with auto commit, `close` commits their offsets. An iteration
+        over the consumer raises WokenUp after it has yielded all records of its last poll.
         """
         self._operations.runtime.wakeup()
 

@@ -182,7 +182,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self._on_bytes(size)
 
     def _on_bytes(self, nbytes: int) -> None:
-        """Report the responses that these bytes complete, or the progress of a long one once a second."""
+        """Report the responses that these bytes complete; without any, report progress once a second."""
         try:
             bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:

@@ -60,7 +60,7 @@ class SocketOwner:
             self._wakeup.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Take the sockets and return 0, or return how many seconds to wait.
+        """Take the sockets and return 0; if they may not be taken yet, return how many seconds to wait.
 
         The result -1 means to wait until `_wake_client_thread` is called.
         """

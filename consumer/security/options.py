@@ -106,7 +106,7 @@ class Security:
         return self.tokens is not None or self.kerberos is not None
 
     def token_source(self, host: str) -> TokenSource | KerberosSource:
-        """Return the source of tokens, or of Kerberos logins, for connections to the broker `host`."""
+        """Return the source of tokens; with Kerberos, the source of logins at the broker `host`."""
         if self.kerberos is not None:
             return KerberosSource(self.kerberos, host)
         assert self.tokens is not None
@@ -217,7 +217,7 @@ def _option_error(name: str, value: object, allowed: str) -> ConfigError:
 
 
 def _tls_settings(values: Mapping[str, Any]) -> Tls:
-    """Return the TLS settings: those of the application's `ssl_context`, or those of the other options."""
+    """Return the TLS settings of the application's `ssl_context` if set, else of the other options."""
     own_context = values.get("ssl_context")
     if own_context is not None:
         for name in values:

@@ -123,9 +123,10 @@ def identify(
 
 
 def _read_certificate_and_key(option: str, certfile: str, keyfile: str | None) -> tuple[_Blocks, _Blocks]:
-    """Return the PEM blocks of `certfile`, and those in which the key must be: `keyfile`'s if it is set.
+    """Return the PEM blocks of `certfile`, and the PEM blocks that must contain the key.
 
-    Raise ConfigError if the first contain no certificate. The caller checks that the second contain a key.
+    The key must be in `keyfile` or, if `keyfile` is None, in `certfile`. Raise ConfigError if `certfile`
+    contains no certificate. The caller checks that there is a key.
     """
     certificate_blocks = key_blocks = _read_blocks(option, certfile, _CERTIFICATE_ALLOWED)
     if keyfile is not None:

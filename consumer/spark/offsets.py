@@ -436,7 +436,7 @@ def batch_ranges(
 
     An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
 
-    If the offset came from the brokers, moving it is not a loss: the log may have changed since the request.
+    If the offset came from the brokers, moving it counts as no loss: the log may have changed since then.
     """
     result: list[Range] = []
     losses: list[str] = []
@@ -482,7 +482,7 @@ def _partition_names(partitions: Iterable[TopicPartition]) -> str:
 def _pair_texts(numbers: Positions) -> dict[str, str]:
     """Map each topic to its ``partition:number`` pairs in one string, such as ``0:17,1:9``.
 
-    The numbers are offsets or leader epochs. The strings are parts of the JSON keys that begin with ``@``.
+    The numbers are offsets or leader epochs. Each string becomes a part of a key that begins with ``@``.
     """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):

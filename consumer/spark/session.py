@@ -222,8 +222,8 @@ def _initial_settings(
         # an error.
         defaults["spark.python.unix.domain.socket.enabled"] = "false"
     if "RocksDB" in settings.get(STATE_STORE, ""):
-        # Omit the setting for plain checkpoint files. The RocksDB state store needs Hadoop's
-        # LocalFileSystem, and the setting replaces this class.
+        # The default replaces Hadoop's LocalFileSystem with a class for plain checkpoint files. The RocksDB
+        # state store needs LocalFileSystem.
         del defaults[_FILE_SYSTEM]
     is_python_chosen = "spark.pyspark.python" in {**submitted, **settings}
     if is_python_chosen or "PYSPARK_PYTHON" in os.environ:

@@ -313,7 +313,7 @@ class Planner:
         return replace(view, ends={**view.ends, **ends})
 
     def _report_losses(self, losses: tuple[str, ...]) -> None:
-        """Raise DataLoss, or log each allowed loss once."""
+        """Raise DataLoss for a loss, or log it if failOnDataLoss=false. Each loss is logged once."""
         report_losses([loss for loss in losses if loss not in self._reported_losses], self.options)
         self._reported_losses.update(losses)
 

@@ -79,7 +79,7 @@ class Task(NamedTuple):
 
 
 def task(prefix: str, job: str | None) -> Task:
-    """Return the task that this process runs, either of a stream or of the batch query `job`.
+    """Return the task that this process runs: of the batch query `job` or, if `job` is None, of a stream.
 
     Raises ConfigError if the code does not run in a task, or if Spark does not provide the task's ids.
     """

@@ -267,10 +267,10 @@ def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return the reason in the "generation" event of `generation`, or reasons from the events since the
-    previous generation.
+    """Return the reason of a generation, from its "generation" event if there is one.
 
-    Reasons that are consequences of a rebalance are returned only if no other reason is known.
+    Without this event, the reasons are determined from the events since the previous generation. Reasons
+    that are consequences of a rebalance are returned only if no other reason is known.
     """
     ordered = sorted(events, key=lambda event: event.at)
     for event in ordered:

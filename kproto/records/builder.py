@@ -41,8 +41,9 @@ from .record import (
     small_varints,
 )
 
-# The header fields before and with the CRC, which the CRC does not cover, and those that the CRC covers.
+# The header fields that the CRC does not cover: those before it, and the CRC itself.
 _UNCHECKED = struct.Struct(">qiibI")
+# The header fields that the CRC covers: those after it.
 _CHECKED = struct.Struct(">hiqqqhii")
 # The header fields producerId, producerEpoch and baseSequence, and their position in the header.
 _PRODUCER_FIELDS = struct.Struct(">qhi")

@@ -116,7 +116,8 @@ class _Run(msgspec.Struct):
         if first.timestamp_type == "LogAppendTime" and batch.max_timestamp != first.max_timestamp:
             return False
         last_offset = self.records[-1].offset
-        # Magic 2 encodes the offset of a record as an int32 that is added to the base offset.
+        # In magic 2, the offset of a record is encoded as its difference from the base offset. The difference
+        # is a varint that must fit into an int32.
         are_offsets_valid = (
             batch.base_offset > last_offset and batch.base_offset - first.base_offset <= _INT32_MAX
         )

@@ -134,12 +134,13 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that the rows of a Spark batch lie between its offsets, and that no partition lacks rows.
+    """I20: check that the rows of a Spark batch lie between the start and end offsets of their partitions.
+
+    A partition whose start and end offsets differ must also have at least one row. Gaps between rows are
+    allowed.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
     offset).
-
-    A partition whose start and end offsets differ must have at least one row. Gaps between rows are allowed.
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]

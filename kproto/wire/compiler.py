@@ -1,4 +1,4 @@
-"""Compile the codec of a declaration in one version to Python code that makes no call per field.
+"""Compile the decoder or encoder of one message version to Python code that makes no call per field.
 
 A generated decoder looks like this (FetchRequest v12, shortened):
 

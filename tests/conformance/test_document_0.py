@@ -1,7 +1,8 @@
 """The Go program of docs/lessons/000 prints the results that kproto's scenarios of this document predict.
 
-The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
-is a list of HTTP requests. In each request the program may subscribe, assign, seek and poll.
+The program is built with confluent-kafka-go, which contains librdkafka. It sends HTTP requests to itself, at
+the times that a schedule of `kproto scenario race` contains. The handler of these requests assigns, seeks and
+polls. In some schedules it also subscribes. In the others the program subscribes once, at its start.
 
 The test runs each schedule on a broker. After each poll, the printed assignment and event must be exactly
 those of the schedule's model.

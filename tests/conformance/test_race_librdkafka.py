@@ -2,8 +2,9 @@
 
 librdkafka runs on its own mock cluster.
 
-A schedule contains the times at which the document's program acts. The program subscribes once or in each
-request. In each request it assigns, seeks and polls. Between requests it sleeps.
+A schedule contains the times at which the document's program acts. The program assigns, seeks and polls in
+each HTTP request, and sleeps between the requests. In some schedules it also subscribes in each request. In
+the others it subscribes once, at its start.
 
 The test compares the results of each request: the assignment after its polls, its first message, and the
 result of seek.

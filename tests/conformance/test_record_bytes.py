@@ -223,7 +223,7 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what Kafka and kproto must agree on: all records, or only that the bytes are invalid."""
+    """Return what Kafka and kproto must agree on: all records if the bytes are valid, else only `valid`."""
     return answer if answer.get("valid") else {"valid": False}
 
 

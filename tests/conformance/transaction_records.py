@@ -86,7 +86,7 @@ class Place:
 
 @contextlib.contextmanager
 def bootstrap_of(broker: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return the address of a real Kafka, or of a new embedded broker."""
+    """Yield the address of the real Kafka if `broker` is "kafka", else that of a new embedded broker."""
     if broker == "kafka":
         real: judges.RealKafka = request.getfixturevalue("real_kafka")
         yield real.bootstrap

@@ -63,10 +63,9 @@ def remove_members(
     reason: str | None,
     clock: Callable[[], int],
 ) -> Plan[dict[str, None]]:
-    """Remove these static members, or all members, from a group.
+    """Remove static members from a group, or all members if `instance_ids` is None.
 
-    None in `instance_ids` stands for all members. The keys of the result are then the member ids, else the
-    instance ids.
+    The keys of the result are the instance ids or, if all members are removed, the member ids.
     """
     if instance_ids is None:
         description = yield from describe_group(view, group, clock)

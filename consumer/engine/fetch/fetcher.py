@@ -153,10 +153,11 @@ class Fetcher:
         return True
 
     def _count_buffered(self, state: PartitionState) -> None:
-        """Update the number of buffered bytes of the partition's broker, or of all paused partitions.
+        """Update the numbers of buffered bytes after a change of the partition.
 
-        The bytes of a paused partition count only for the latter. If they would exceed the limit
-        (fetch.max.bytes), the buffer of the partition is dropped.
+        The bytes of a paused partition count for all paused partitions together. The bytes of any other
+        partition count for its broker. If the paused partitions would exceed the limit (fetch.max.bytes),
+        the buffer of this partition is dropped.
         """
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))

@@ -340,7 +340,10 @@ class Committer:
             self._queue.add_again(commit)
 
     def _send_or_complete(self, commit: QueuedCommit) -> bool:
-        """Send or complete the first commit of the queue. Return False if it has to wait."""
+        """Send the first commit of the queue; complete it if it has failed or has no offsets.
+
+        Return False if the commit has to wait.
+        """
         core, status = self._core, self._status
         if commit.deadline <= core.now:
             self._complete(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
@@ -393,9 +396,9 @@ class Committer:
         )
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
-        """Remove partitions that were revoked or whose topic was re-created, or fail the commit.
+        """Handle partitions that were revoked, or whose topic was re-created, since the commit call.
 
-        If `drops_revoked` of the commit is false, the commit fails. Otherwise the partitions are removed.
+        If `drops_revoked` of the commit is true, the partitions are removed. Otherwise the commit fails.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().

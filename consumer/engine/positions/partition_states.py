@@ -645,7 +645,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """Add the partition to `_uncommitted`, or remove it, according to its state."""
+        """Add the partition to `_uncommitted` if it needs a commit and is not released, else remove it."""
         if state.needs_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:

@@ -268,9 +268,9 @@ class RecordAccumulator:
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # A waiting send tries again after each Metadata response, usually within a request timeout. If
-            # the last attempt is older, it belongs to an earlier send that was abandoned, so the count of
-            # responses starts again.
+            # A waiting send tries again after each Metadata response, and a response usually arrives within
+            # the request timeout. If the last attempt was longer ago, it probably belongs to an earlier send
+            # that was abandoned. The count of responses then starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now

@@ -73,7 +73,7 @@ def message(column_format: ColumnFormat) -> Any:
 
 
 def _schema_files(column_format: ColumnFormat) -> Any:
-    """Return the files of the schema that the options contain, or of the one that the registry has."""
+    """Return the files of the schema in the options or, if it is not set, of the one in the registry."""
     option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")

@@ -7,7 +7,9 @@
   an Assign only adds partitions: sarama has no assignment to replace.
 
 * An error that ConsumePartition returns is reported unchanged. Later errors are reported on the partition's
-  Errors channel as ConsumerErrors. No offset is marked or committed.
+  Errors channel as ConsumerErrors.
+
+* A consumer without a group marks and commits no offsets.
 """
 
 from __future__ import annotations

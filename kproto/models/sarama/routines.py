@@ -9,8 +9,8 @@ routines in one thread:
 
 * Goroutines that become ready together run in the order in which they became ready.
 
-* As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
-  directly.
+* A goroutine runs until it has to wait: a handler that need not wait calls the next handler directly. Go may
+  also preempt a goroutine. The model never does.
 
 * A routine that received from a channel runs before a routine that waits for a lock, and before a new
   routine. Go guarantees no order. The model fixes one, because the order of the routines determines the order

@@ -140,7 +140,7 @@ def read_partition(
 
 
 def read_committed(client: Client, **more: Any) -> list[bytes | None]:
-    """Fetch once, and return the values except those of aborted transactions, as a consumer does (KIP-98)."""
+    """Fetch once, and return the values that a read_committed consumer would return (KIP-98)."""
     data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()

@@ -1,7 +1,8 @@
 """In random schedules of faults, every record is read by one member of the group, and every future completes.
 
 Each schedule is derived from a seed. Brokers stop and restart, connections break, and coordinators and
-leaders move. Applications and callbacks are slow, and seek and commit in every phase.
+leaders move. Applications and callbacks are slow. The applications call seek and commit at random times, also
+during rebalances.
 
 The schedules must also detect the bugs in mutants of the engine.
 """

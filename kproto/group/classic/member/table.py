@@ -44,10 +44,10 @@ The member differs from Java where Java's members can lose records, or fence eac
   Java's leader ignores partitions that were created after the assignment was made.
 
 * A leader rejoins if the assignment in its SyncGroup response differs from the one that it computed for
-  itself. Java trusts the response.
+  itself. Java's leader adopts the assignment in the response.
 
 * A follower without partitions checks once with DescribeGroups whether its empty assignment is right. Java's
-  member trusts the response, and may read nothing until the next rebalance.
+  member trusts the SyncGroup response, and may read nothing until the next rebalance.
 
 * A member backs off if it has to rejoin immediately more than five times in a row.
 
