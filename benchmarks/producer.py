@@ -19,9 +19,7 @@ that has just started takes 3 to 5 times the CPU per record, a third of it for c
 The embedded broker is written in Python and is slower than fast clients. With such a client the wall time
 measures the broker.
 
-Speed by wall time relative to confluent, on an idle EPYC with two cores, medians of 5 rounds: `send` 0.88 and
-columns 2.1 with 300,000 records, `send` 0.98 and columns 2.4 with a million records. Millions of records per
-second on an idle Xeon with two cores: a socket 2.3, columns 1.58, confluent 1.06, `send` 0.94.
+docs/explanation/benchmarks.md has the results.
 
 With one core each for broker and client, the broker is the bottleneck. In millions of records per second:
 columns 0.83, confluent 0.88, three sockets 0.82. Columns need 0.35 times the CPU of confluent.
