@@ -431,7 +431,8 @@ class RecordAccumulator:
         """
         now, weights = self._clock(), route.cumulative_weights
         if not weights or now - route.weights_at >= WEIGHTS_MAX_AGE_MS:
-            loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in route.candidates]
+            # The sender adds an unsealed batch to `waiting`, too, soon after it was started.
+            loads = [max(len(queue.waiting), queue.filling is not NO_BATCH) for queue in route.candidates]
             max_load = max(loads)
             weights = list(accumulate([max_load + 1 - load for load in loads]))
             route.cumulative_weights = weights

@@ -126,6 +126,19 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     assert 4_700 < drawn[1] < 5_300
 
 
+@pytest.mark.parametrize("seen_by_sender", [False, True])
+def test_an_unsealed_batch_counts_once(seen_by_sender: bool) -> None:
+    records = new_accumulator()
+    records.set_route("t", 3, [0, 1, 2])
+    delivery = records.append("t", None, b"x", 0, 0, ())
+    assert delivery is not None
+    if seen_by_sender:
+        records.queues[TopicPartition("t", 0)].waiting.append(delivery._batch)
+    drawn = drawn_partitions(records, 10_000)
+    assert 1_850 < drawn[0] < 2_150
+    assert 3_800 < drawn[1] < 4_200
+
+
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
     """The partitioner counts the waiting batches only when it draws, and at most once every 10 ms.
 
