@@ -316,7 +316,7 @@ class _Reader:
     def read_class_escape(self) -> frozenset[str] | None:
         r"""Read ``\d`` or ``\p{...}``, and return its characters.
 
-        Return None for the escape of a single character, which is not read.
+        If the escape stands for a single character, return None and read nothing.
         """
         char = self.pattern[self.position + 1 : self.position + 2]
         if char in ("p", "P"):

@@ -60,21 +60,21 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise the given error. In a new query, Spark calls this method after `latestOffset`."""
+        """Raise the constructor's error. In a new query, Spark calls `latestOffset` first."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise the given error. In a new query, Spark calls this method first."""
+        """Raise the constructor's error. In a new query, Spark calls this method first."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise the given error. In a query that repeats its last batch, Spark calls this method first."""
+        """Raise the constructor's error. A query that repeats its last batch calls this method first."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Raise the given error on an executor."""
+        """Raise the constructor's error on an executor."""
         raise self.error
 
 

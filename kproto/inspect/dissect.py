@@ -399,7 +399,7 @@ def _check_records(data: bytes, remaining: int) -> tuple[int, RecordError | None
 
 # The start of the line that reports a malformed batch.
 ERROR_MARK = "<--"
-# The number of records that are printed of each batch, unless `whole` is true.
+# The maximum number of records printed for each batch, unless `whole` is true.
 _SHOWN_RECORDS = 10
 # The maximum number of records to decode when checking a frame, or when printing a frame or a record set.
 # Decoding that many takes 0.1 s.

@@ -213,7 +213,10 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
 
 
 def begins_records(start: memoryview) -> bool:
-    """Return whether bytes can be the start of records: each record starts with a valid length."""
+    """Return whether the bytes can be the start of a batch's records.
+
+    Only the length at the start of each record is checked.
+    """
     data, at = bytes(start), 0
     while at < len(data):
         try:

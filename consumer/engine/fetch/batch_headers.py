@@ -48,7 +48,7 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
         last_offset, batch_start = base + delta, batch_end
         record_count += max(count, 0)
     else:
-        # The last bytes are less than a header of magic 2, but may be a message of an old format.
+        # The remaining bytes are too few for a header of magic 2, but may be a message of an old format.
         if data_size - batch_start >= OVERHEAD:
             return _read_unusual_end(data)
     return (last_offset + 1, epochs, record_count, None) if batch_start else _read_unusual_end(data)

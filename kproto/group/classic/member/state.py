@@ -108,7 +108,8 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
 # The maximum number of consecutive rejoins without a backoff. It suffices for a cooperative rebalance.
-# Further rejoins back off until an assignment requires no rejoin. Java's member never backs off from rejoins.
+# Each further rejoin waits for a backoff first, until an assignment requires no rejoin. Java's member never
+# waits before such a rejoin.
 JOINS_WITHOUT_BACKOFF = 5
 
 

@@ -34,9 +34,9 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 
 
 def run_after_deletion(filled: Filled) -> Run:
-    """Return a query of the topics t and u with failOnDataLoss=false, after t was deleted.
+    """Start a query of the topics t and u with failOnDataLoss=false, delete t, and return the query.
 
-    The query has read one batch. After that, topic t was deleted, and a record was written to u.
+    The query has read one batch before t was deleted. After that, a record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)

@@ -335,7 +335,7 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 
 
 def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
-    """The member backs off from the sixth rejoin on, until a join succeeds. Java's member does not back off
+    """From the sixth rejoin on, the member waits for a backoff, until a join succeeds. Java's member does not wait
     after any of these errors.
     """
     solo = Solo().joining()
@@ -358,7 +358,7 @@ def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) -> None:
-    """The poll after an error rejoins. The member backs off from the sixth rejoin on, whatever the errors."""
+    """The poll after an error rejoins. From the sixth rejoin on, there is a backoff, whatever the errors."""
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
