@@ -29,8 +29,11 @@ Callback = Callable[..., None]
 class Lane:
     """One direction of a connection."""
 
+    # The virtual time in ms at which the last sent bytes arrive.
     last: int = 0
+    # Whether a fault dropped bytes. All later bytes are then dropped, too.
     lost: bool = False
+    # The calls that deliver stalled bytes. Each is a function with its arguments.
     held: deque[tuple[Callback, tuple[Any, ...]]] = field(
         default_factory=deque[tuple[Callback, tuple[Any, ...]]]
     )
@@ -126,10 +129,12 @@ class Client:
         # The duration of the slowest callback so far, in ms.
         self.slowest_ms = 0
         self.close_timeout_ms = 30_000
-        self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
+        # The calls of `run_when_awake` that wait for the end of the freeze.
+        self._held_calls: deque[tuple[Any, tuple[Any, ...]]] = deque()
         # The last deadline that the engine returned.
-        self._due: int | None = None
-        self._planned: int | None = None
+        self._engine_deadline: int | None = None
+        # The virtual time in ms of the scheduled tick, or None if no tick is scheduled.
+        self._next_tick_at: int | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}{'' if self.alive else ', dead'}>"
@@ -194,23 +199,28 @@ class Client:
         """
         if not self.alive:
             return
-        self._due = self.due()
-        self._wake_up()
+        self._engine_deadline = self.due()
+        self._schedule_tick()
 
-    def _wake_up(self) -> None:
-        due = self._due
-        if due is not None and (self._planned is None or due < self._planned):
-            self._planned = max(due, self.world.now)
-            self.world.push(self._planned, self._wake, self._planned)
+    def _schedule_tick(self) -> None:
+        """Schedule a tick at the engine's deadline, unless an earlier or equal one is scheduled."""
+        deadline = self._engine_deadline
+        if deadline is not None and (self._next_tick_at is None or deadline < self._next_tick_at):
+            self._next_tick_at = max(deadline, self.world.now)
+            self.world.push(self._next_tick_at, self._run_scheduled_tick, self._next_tick_at)
 
-    def _wake(self, planned: int) -> None:
-        if not self.alive or planned != self._planned:
+    def _run_scheduled_tick(self, scheduled_at: int) -> None:
+        """Tick if the engine's deadline has been reached; otherwise schedule another tick.
+
+        A tick is ignored if another one has replaced it.
+        """
+        if not self.alive or scheduled_at != self._next_tick_at:
             return
-        self._planned = None
-        if self._due is not None and self._due <= self.world.now:
+        self._next_tick_at = None
+        if self._engine_deadline is not None and self._engine_deadline <= self.world.now:
             self.run_when_awake(self.tick)
         else:
-            self._wake_up()
+            self._schedule_tick()
 
     # ---- the process
 
@@ -219,7 +229,7 @@ class Client:
         if not self.alive:
             return
         if self.frozen_until is not None:
-            self._held.append((function, args))
+            self._held_calls.append((function, args))
             return
         function(*args)
 
@@ -234,17 +244,18 @@ class Client:
         self.slept_ms += ms
         self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
         self.observe("frozen", detail=ms)
-        self.world.push(self.frozen_until, self._thaw)
+        self.world.push(self.frozen_until, self._thaw_if_due)
 
-    def _thaw(self) -> None:
+    def _thaw_if_due(self) -> None:
+        """Continue the process and make the held calls, unless a later `freeze` prolonged the freeze."""
         if self.frozen_until is None or self.frozen_until > self.world.now:
             return
         self.frozen_until = None
         self.observe("thawed")
-        held, self._held = self._held, deque()
-        for function, args in held:
+        held_calls, self._held_calls = self._held_calls, deque()
+        for function, args in held_calls:
             self.run_when_awake(function, *args)
-        self._planned = None
+        self._next_tick_at = None
         self.plan()
 
     @journaled

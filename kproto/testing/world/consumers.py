@@ -85,7 +85,8 @@ class Consumer(EngineClient):
         self._poll_number = 0
         self._next_poll_at: int | None = None
         self._is_take_scheduled = False
-        self._last_error, self._pause_ms = "", 0
+        # The `repr` of the last error of a poll, or empty after records, and the application's wait after it.
+        self._last_error_text, self._error_backoff_ms = "", 0
         # Whether the poll in progress ends as soon as the running callback returns.
         self._ends_poll_after_callback = False
         self._closing_tokens: set[object] = (
@@ -124,7 +125,7 @@ class Consumer(EngineClient):
     @property
     def is_closing(self) -> bool:
         """Whether the consumer is closing or closed."""
-        return self._is_closing() or self.engine.closed
+        return self._has_pending_close() or self.engine.closed
 
     # ---- the engine
 
@@ -140,28 +141,31 @@ class Consumer(EngineClient):
     def do(self, event: ev.Event) -> None:
         """Pass an event to the engine and perform its actions."""
         if self.alive or self.is_closed:
-            self._act(self._step(event))
+            self._perform_actions(self._step_engine(event))
 
-    def _try(self, event: ev.Event) -> bool:
+    def _do_if_allowed(self, event: ev.Event) -> bool:
         """Pass an event to the engine as `do` does. Return False if the engine rejects it with IllegalState.
+
+        On a killed or closed consumer, nothing happens and the result is True.
 
         The engine rejects the event if the application unsubscribed, or closed the consumer, after the event
         was scheduled. Exceptions of the application's own code are raised.
         """
         if self.alive:
             try:
-                actions = self._step(event)
+                actions = self._step_engine(event)
             except IllegalState:
                 return False
-            self._act(actions)
+            self._perform_actions(actions)
         return True
 
-    def _step(self, event: ev.Event) -> list[ev.Action]:
+    def _step_engine(self, event: ev.Event) -> list[ev.Action]:
+        """Pass an event to the engine and to the trace; return the actions of the engine."""
         if not isinstance(event, NETWORK_EVENTS):
             self.world.add_entry(self.name, "event", event)
         return step(self.engine, event, self.world.now)
 
-    def _act(self, actions: list[ev.Action]) -> None:
+    def _perform_actions(self, actions: list[ev.Action]) -> None:
         for action in actions:
             if self.perform_transport_action(action):
                 continue
@@ -186,6 +190,7 @@ class Consumer(EngineClient):
     # ---- actions of the engine
 
     def _on_delivery(self, rows: list[Any], columns: list[Any]) -> None:
+        """Store delivered records and batches, advance the positions and call the worker with the records."""
         self.records += rows
         self.batches += columns
         offsets_by_partition: dict[TopicPartition, list[int]] = {}
@@ -222,6 +227,7 @@ class Consumer(EngineClient):
         self._schedule_take()
 
     def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
+        """Call the listener. The callback ends `callback_ms` later, in `_on_callback_end`."""
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
         self.slowest_ms = max(self.slowest_ms, self.callback_ms)
@@ -260,15 +266,16 @@ class Consumer(EngineClient):
             self._begin_poll(0)
 
     def _begin_poll(self, timeout_ms: int) -> None:
+        """Begin a poll. If no records are buffered, the poll waits for them for `timeout_ms`."""
         self._next_poll_at = None
         self.polling = True
         self._poll_number += 1
         if not self.columns and self._poll_in_one_step():
             return
-        if not self._try(ev.PollBegan()):
+        if not self._do_if_allowed(ev.PollBegan()):
             self.polling = False
             return
-        self._take()
+        self._run_next_step()
         if self.polling:
             if timeout_ms:
                 self.world.push(
@@ -278,64 +285,78 @@ class Consumer(EngineClient):
                 self._end_poll(self._poll_number)
 
     def _poll_in_one_step(self) -> bool:
-        """Poll without waiting: pass the engine a single `Poll` event.
+        """Poll without waiting: pass the engine a single `Poll` event. Return whether the poll is complete.
 
-        Return False if the poll returned no buffered records. The application then has to poll with a
-        timeout.
+        The poll is incomplete if the engine accepts the event, but returns no buffered records. The
+        application then has to poll with a timeout.
         """
-        before = len(self.records)
-        if not self._try(ev.Poll(self.limit)):
+        record_count = len(self.records)
+        if not self._do_if_allowed(ev.Poll(self.limit)):
             self.polling = False
             return True
-        if len(self.records) == before:
+        if len(self.records) == record_count:
             return False
-        self._last_error = ""
-        self._end_poll(self._poll_number, self.works_ms, ended=True)
+        self._last_error_text = ""
+        self._end_poll(self._poll_number, self.works_ms, engine_ended=True)
         return True
 
     def _schedule_take(self) -> None:
-        """Schedule a `Take` event at the current time, because records or an error may be available."""
-        if not self._is_take_scheduled and (self.polling or self._is_closing() or self.engine.closed):
-            self._is_take_scheduled = True
-            self.world.push(self.world.now, self.run_when_awake, self._take)
+        """Schedule a `Take` event at the current time, because records or an error may be available.
 
-    def _take(self) -> None:
+        While the consumer closes, the application serves a callback instead.
+        """
+        if not self._is_take_scheduled and (self.polling or self._has_pending_close() or self.engine.closed):
+            self._is_take_scheduled = True
+            self.world.push(self.world.now, self.run_when_awake, self._run_next_step)
+
+    def _run_next_step(self) -> None:
+        """Serve a callback if the consumer is closing. Take records if a poll is in progress."""
         self._is_take_scheduled = False
         if self.in_callback is not None or not self.alive:
             return
-        if self._is_closing():
-            called = len(self.calls)
-            self.do(ev.ServeListener())
-            if len(self.calls) != called:
-                self._schedule_take()
-        if self.engine.closed and not self._is_closing():
+        if self._has_pending_close():
+            self._serve_callback()
+        if self.engine.closed and not self._has_pending_close():
             self._on_closed()
-        if self._is_closing() or not self.alive:
+        if self._has_pending_close() or not self.alive:
             return
         if not self.polling or self.engine.closed:
             return
-        before = len(self.records), len(self.batches), len(self.errors), len(self.calls)
-        if not self._try(ev.Take(self.limit, self.columns)):
+        self._take()
+
+    def _serve_callback(self) -> None:
+        """Run the next callback of the closing engine, if any, and schedule the step after it."""
+        callback_count = len(self.calls)
+        self.do(ev.ServeListener())
+        if len(self.calls) != callback_count:
+            self._schedule_take()
+
+    def _take(self) -> None:
+        """Pass a `Take` event. End the poll if it returned records or raised an error."""
+        delivered = len(self.records), len(self.batches)
+        error_count, callback_count = len(self.errors), len(self.calls)
+        if not self._do_if_allowed(ev.Take(self.limit, self.columns)):
             self._end_poll(self._poll_number)
             return
-        after = len(self.records), len(self.batches), len(self.errors), len(self.calls)
-        if after[:2] != before[:2]:
-            self._last_error = ""
+        if (len(self.records), len(self.batches)) != delivered:
+            self._last_error_text = ""
             self._end_poll(self._poll_number, self.works_ms)
-        elif after[2] != before[2]:
+        elif len(self.errors) != error_count:
             self._end_poll(self._poll_number, max(self.error_backoff(self.errors[-1]), self.works_ms))
-        elif after[3] != before[3]:
+        elif len(self.calls) != callback_count:
             self._schedule_take()
 
     def error_backoff(self, error: Exception) -> int:
-        """Return how long (ms) the application waits after an error.
+        """Record an error of a poll and return how long (ms) the application waits after it.
 
         The wait is 1 ms for a new error. It doubles with each repetition of the same error, up to 1 s.
         """
         text = repr(error)
-        self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1
-        self._last_error = text
-        return self._pause_ms
+        self._error_backoff_ms = (
+            min(2 * self._error_backoff_ms, 1_000) if text == self._last_error_text else 1
+        )
+        self._last_error_text = text
+        return self._error_backoff_ms
 
     def _on_closed(self) -> None:
         """End the process, because close is complete."""
@@ -343,34 +364,37 @@ class Consumer(EngineClient):
         self.owned.clear()
         self.observe("closed")
 
-    def _end_poll(self, poll_number: int, pause_ms: int = 0, *, ended: bool = False) -> None:
-        """End the poll with this number if it is still in progress. The application polls again after
-        `pause_ms`.
+    def _end_poll(self, poll_number: int, pause_ms: int = 0, *, engine_ended: bool = False) -> None:
+        """End the poll with this number if it is still in progress.
+
+        The application polls again after `pause_ms`. With `engine_ended`, the poll has already ended in the
+        engine. While a callback runs, the poll ends only after the callback, and then without a pause.
         """
         if not self.polling or poll_number != self._poll_number:
             return
-        # If a callback is running, the poll ends when the callback has returned.
         if self.in_callback is not None:
             self._ends_poll_after_callback = True
             return
         self._ends_poll_after_callback = False
         self.polling = False
-        if not self.engine.closed and not ended:
+        if not self.engine.closed and not engine_ended:
             self.do(ev.PollEnded())
         if self._keeps_polling:
             self._schedule_poll(pause_ms)
 
-    def _schedule_poll(self, ms: int) -> None:
+    def _schedule_poll(self, wait_ms: int) -> None:
+        """Schedule the application's next poll, unless one is already scheduled."""
         if self._next_poll_at is None:
-            self._next_poll_at = self.world.now + ms
-            self.world.push(self._next_poll_at, self.run_when_awake, self._loop)
+            self._next_poll_at = self.world.now + wait_ms
+            self.world.push(self._next_poll_at, self.run_when_awake, self._begin_scheduled_poll)
 
-    def _loop(self) -> None:
+    def _begin_scheduled_poll(self) -> None:
         self._next_poll_at = None
         if self._keeps_polling and not self.polling and self.in_callback is None and not self.engine.closed:
             self._begin_poll(self.poll_timeout_ms)
 
-    def _is_closing(self) -> bool:
+    def _has_pending_close(self) -> bool:
+        """Return whether a close or unsubscribe of the application has not completed yet."""
         return any(token not in self.done for token in self._closing_tokens)
 
     # ---- calls of the application; each is journaled, see `journaled`
@@ -399,8 +423,8 @@ class Consumer(EngineClient):
     def unsubscribe(self) -> object:
         """Unsubscribe and stop polling. Returns the token that `done` will contain."""
         self.pause_polling()
-        limit = self.options.default_api_timeout_ms
-        token = self._request(ev.Unsubscribe, "unsubscribed", limit, ending=True)
+        timeout_ms = self.options.default_api_timeout_ms
+        token = self._start_operation(ev.Unsubscribe, "unsubscribed", timeout_ms, is_close=True)
         self._schedule_take()
         return token
 
@@ -472,17 +496,21 @@ class Consumer(EngineClient):
 
         Raises IllegalState on a closed consumer.
         """
-        limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            timeout_ms = self.options.default_api_timeout_ms
         token = self.world.next_token()
         owned = self.engine.partitions
-        positions = {partition: at for partition, at in self.positions.items() if partition in owned}
-        committed = dict(positions if offsets is None else offsets)
-        triples = None if offsets is None else {tp: (at, None, "") for tp, at in offsets.items()}
-        self.requested_commits[token] = committed
-        self.deadlines[token] = self.world.now + limit
-        self.observe("committing", tuple(committed), (token, committed))
+        positions = {
+            partition: position for partition, position in self.positions.items() if partition in owned
+        }
+        requested = dict(positions if offsets is None else offsets)
+        # The engine's form of an offset: (offset, leader epoch, metadata).
+        triples = None if offsets is None else {tp: (offset, None, "") for tp, offset in offsets.items()}
+        self.requested_commits[token] = requested
+        self.deadlines[token] = self.world.now + timeout_ms
+        self.observe("committing", tuple(requested), (token, requested))
         try:
-            self.do(ev.Commit(token, triples, limit))
+            self.do(ev.Commit(token, triples, timeout_ms))
         except IllegalState:
             del self.requested_commits[token], self.deadlines[token]
             raise
@@ -502,34 +530,44 @@ class Consumer(EngineClient):
             self._end_poll(self._poll_number)
         self.close_timeout_ms = timeout_ms
         self.observe("closing")
-        end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
-        token = self._request(end, None, timeout_ms, ending=True)
+        create_event = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
+        token = self._start_operation(create_event, None, timeout_ms, is_close=True)
         self._schedule_take()
         return token
 
-    def _request(
-        self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
+    def _start_operation(
+        self,
+        create_event: Callable[[object], ev.Event],
+        observed_kind: str | None,
+        timeout_ms: int,
+        *,
+        is_close: bool = False,
     ) -> object:
-        """Pass `event(token)` to the engine; return the token, which must be in `done` within `limit` ms."""
+        """Pass `create_event(token)` to the engine; return the token, which must be in `done` in time.
+
+        `observed_kind` is the kind of the observation that is added, or None for no observation. `is_close`
+        marks a close or unsubscribe.
+        """
         token = self.world.next_token()
-        self.deadlines[token] = self.world.now + limit
-        if ending:
+        self.deadlines[token] = self.world.now + timeout_ms
+        if is_close:
             self._closing_tokens.add(token)
         try:
-            self.do(event(token))
+            self.do(create_event(token))
         except IllegalState:
             del self.deadlines[token]
             self._closing_tokens.discard(token)
             raise
-        if kind is not None:
-            self.observe(kind)
+        if observed_kind is not None:
+            self.observe(observed_kind)
         return token
 
     @checked(timeout_ms=ZERO_OR_MORE)
     @journaled
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
         """Run an admin plan of `consumer.engine.admin`. Returns the token that `done` will contain."""
-        return self._request(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)
+        create_event = functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms)
+        return self._start_operation(create_event, None, timeout_ms)
 
     # ---- queries
 

@@ -47,9 +47,10 @@ class NetworkExchange(WorldState):
                 self.now + 1, client.run_when_awake, client.on_refused, key, f"no route to {host}:{port}"
             )
         else:
-            self.network.connect(client, node, self._connect, client, key, node)
+            self.network.connect(client, node, self._establish_connection, client, key, node)
 
-    def _connect(self, client: Client, key: Any, node: int) -> None:
+    def _establish_connection(self, client: Client, key: Any, node: int) -> None:
+        """Notify broker and client of a new connection. Notify only the client if it is refused."""
         if not client.alive:
             return
         if node not in self.brokers or self.network.refuses(client, node):
@@ -105,20 +106,17 @@ class NetworkExchange(WorldState):
         client, tamper = wire.client, self.tamper
         if self.tracing:
             self.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
-        response = None
+        response: Message | None = None
         if self.tracing or tamper is not None:
             envelope = decode_request(body)
             request, version = envelope.request, envelope.version
             self.requests.append((client, request, version))
             self.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
-            response = (
-                None
-                if tamper is None
-                else reject_awaitable("tamper", tamper, tamper(client, request, version))
-            )
+            if tamper is not None:
+                response = reject_awaitable("tamper", tamper, tamper(client, request, version))
             if response is not None:
                 encoded = encode_response(response, version, envelope.header.correlation_id)
-                self._reply(wire, encoded)
+                self._send_response(wire, encoded)
         if response is None:
             self.step(wire.node, machine.FrameReceived(wire.conn, body, self.random_id()))
 
@@ -133,7 +131,8 @@ class NetworkExchange(WorldState):
         if client.alive and not is_outdated and identity == (client.member_id, client.generation):
             client.observe("fenced", detail=code)
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
+        """Send a response to the client, together with the fencing errors that it contains."""
         if self.tracing:
             key, version = self.pending_requests[wire.conn]
             self.add_entry(
@@ -141,10 +140,10 @@ class NetworkExchange(WorldState):
             )
         fencings, wire.fencings = wire.fencings, []
         self.network.send(
-            wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body), fencings
+            wire, wire.down, wire.client.run_when_awake, self._deliver_response, wire, frame(body), fencings
         )
 
-    def _deliver(self, wire: Wire, data: bytes, fencings: list[tuple[int, tuple[str, int]]]) -> None:
+    def _deliver_response(self, wire: Wire, data: bytes, fencings: list[tuple[int, tuple[str, int]]]) -> None:
         if wire.open:
             for code, identity in fencings:
                 self._observe_fencing(wire, code, identity)
@@ -160,14 +159,14 @@ class NetworkExchange(WorldState):
     def _step_broker(self, node: int, event: machine.Event) -> None:
         """Apply an event to a broker and perform its actions."""
         for action in machine.step(self.brokers[node], event, self.now):
-            self._act(node, action)
+            self._perform_action(node, action)
 
-    def _act(self, node: int, action: Action) -> None:
+    def _perform_action(self, node: int, action: Action) -> None:
         match action:
             case SendFrame(conn=conn, frame=body):
                 wire = self.network.wires.get(conn)
                 if wire is not None:
-                    self._reply(wire, body)
+                    self._send_response(wire, body)
                     self._step_broker(wire.node, machine.ResponseSent(conn))
                 elif conn in self.operator_responses:
                     self.operator_responses[conn] = body
@@ -186,20 +185,24 @@ class NetworkExchange(WorldState):
                 pass
 
     def plan_tick(self, node: int) -> None:
-        """Schedule the next tick of a broker."""
-        due = machine.next_deadline(self.brokers[node])
+        """Schedule the next tick of a broker, unless an earlier or equal one is scheduled."""
+        deadline = machine.next_deadline(self.brokers[node])
         planned = self.planned_ticks[node]
-        if due is not None and (planned is None or due < planned):
-            self.planned_ticks[node] = due = max(due, self.now)
-            self.push(due, self._tick, node, due)
+        if deadline is not None and (planned is None or deadline < planned):
+            self.planned_ticks[node] = tick_at = max(deadline, self.now)
+            self.push(tick_at, self._run_scheduled_tick, node, tick_at)
 
-    def _tick(self, node: int, planned: int) -> None:
-        if self.planned_ticks[node] != planned:
+    def _run_scheduled_tick(self, node: int, scheduled_at: int) -> None:
+        """Tick a broker if its deadline has been reached; otherwise schedule another tick.
+
+        A tick is ignored if another one has replaced it.
+        """
+        if self.planned_ticks[node] != scheduled_at:
             return
         self.planned_ticks[node] = None
         if node in self.brokers:
-            due = machine.next_deadline(self.brokers[node])
-            if due is not None and due <= self.now:
+            deadline = machine.next_deadline(self.brokers[node])
+            if deadline is not None and deadline <= self.now:
                 self.step(node, machine.Tick())
             else:
                 self.plan_tick(node)
@@ -230,6 +233,10 @@ class NetworkExchange(WorldState):
                     self._observe_response(event, action)
 
     def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
+        """Record the offsets that a commit stored, and note the response's fencing errors on its connection.
+
+        The client is observed as fenced only when it receives the response.
+        """
         request, response = event.request, reply.response
         if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
             stored = self._stored_offsets(request, response)
@@ -249,7 +256,10 @@ class NetworkExchange(WorldState):
     def _stored_offsets(
         self, request: OffsetCommitRequest, response: OffsetCommitResponse
     ) -> dict[TopicPartition, int]:
-        """Return a mapping from partitions to the offsets that the coordinator stored."""
+        """Return a mapping from partitions to the offsets that the coordinator stored.
+
+        These are the offsets of the request for which the response contains no error.
+        """
         accepted = {
             (topic.name, topic.topic_id, partition.partition_index)
             for topic in response.topics
