@@ -41,10 +41,13 @@ from ...group.subscription import TopicPartition
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
+# The attribute by which a replay recognizes a journaled method.
 KEPT_MARK = "_kept"
+# The name of the command that sets an attribute.
 SET: Final = "set"
 # The attributes that hold the application's code. A saved journal leaves them out.
 APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})
+# The package of the modules that a saved journal may import.
 MACHINES = "kproto.models."
 
 
@@ -71,6 +74,8 @@ class ClientName(NamedTuple):
 def journaled(method: M) -> M:
     """Decorate a method of World or Client, so that each call outside a run is recorded in the journal.
 
+    The command is recorded before the call. If the call raises an exception, its class is added afterwards.
+
     Place the decorator `checked` above this one, so that a call with invalid arguments is not journaled.
     """
 
@@ -81,7 +86,7 @@ def journaled(method: M) -> M:
         if not world.is_outside_run:
             return method(self, *args, **kwargs)
         on = "" if world is self else self.name
-        number = len(world.journal)
+        index = len(world.journal)
         world.journal.append(
             Command(
                 world.turns,
@@ -91,12 +96,12 @@ def journaled(method: M) -> M:
                 {key: _journal_value(value) for key, value in kwargs.items()},
             )
         )
-        world.add_entry(on, "call", world.journal[number])
+        world.add_entry(on, "call", world.journal[index])
         with world.inside_call():
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:
-                world.journal[number] = world.journal[number]._replace(raised=type(error).__name__)
+                world.journal[index] = world.journal[index]._replace(raised=type(error).__name__)
                 raise
 
     call.__dict__[KEPT_MARK] = True
@@ -113,11 +118,11 @@ def knob(default: T) -> T:
 class Knob(Generic[T]):
     """An attribute of World or Client that changes the run. Setting it outside a run is journaled."""
 
-    __slots__ = ("_default", "_rule", "name")
+    __slots__ = ("_default", "_value_check", "name")
 
     def __init__(self, default: T) -> None:
         self._default = default
-        self._rule = _rule(default)
+        self._value_check = _value_check(default)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -130,15 +135,17 @@ class Knob(Generic[T]):
         world = getattr(instance, "world", instance)
         on = "" if world is instance else instance.name
         reject_replayed_world(world, f"{self.name} is set")
-        holds, allowed = self._rule
-        if not holds(value):
-            raise ConfigError(self.name, value, allowed)
+        is_allowed, allowed_text = self._value_check
+        if not is_allowed(value):
+            raise ConfigError(self.name, value, allowed_text)
         instance.__dict__[self.name] = value
-        if world.is_outside_run and (not on or world.clients.get(on) is instance):
+        # A client is not registered yet while its constructor sets its attributes.
+        is_registered = not on or world.clients.get(on) is instance
+        if world.is_outside_run and is_registered:
             world.journal.append(Command(world.turns, on, SET, (self.name, _journal_value(value))))
 
 
-def _rule(default: object) -> tuple[Callable[[object], bool], str]:
+def _value_check(default: object) -> tuple[Callable[[object], bool], str]:
     """Return two values: a function that checks a knob's value, and a text that describes the allowed values.
 
     The allowed values depend on the type of the knob's default. The text becomes part of an error message.
@@ -168,7 +175,9 @@ def reject_replayed_world(world: Any, operation: str) -> None:
 def _journal_value(value: Any) -> Any:
     """Return an argument as the journal keeps it: the name of a client, or a copy of a collection."""
     argument: Any = value
-    if hasattr(value, "run_when_awake") and hasattr(value, "name"):
+    # `Client` itself cannot be imported here, because its module imports this one.
+    is_client = hasattr(value, "run_when_awake") and hasattr(value, "name")
+    if is_client:
         return ClientName(value.name)
     return copy(argument) if isinstance(value, dict | list | set) else value
 
@@ -181,7 +190,8 @@ def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[
     """
     yield json.dumps({"world": _to_json(dict(arguments))})
     for command in commands:
-        if (command.args[0] if command.name == SET else command.name) in APPLICATION_CODE:
+        method_or_attribute = command.args[0] if command.name == SET else command.name
+        if method_or_attribute in APPLICATION_CODE:
             continue
         line = {"turn": command.turn, "on": command.on, "call": command.name}
         if command.args:
@@ -199,7 +209,7 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
     `assignors` replace the saved assignors of the same names. Raises ConfigError for lines that `save` does
     not write, and for a missing assignor.
     """
-    own_assignors = {assignor.name: assignor for assignor in assignors}
+    assignors_by_name = {assignor.name: assignor for assignor in assignors}
     arguments: dict[str, Any] | None = None
     commands: list[Command] = []
     for number, line in enumerate(lines, 1):
@@ -208,10 +218,10 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
         try:
             entry = json.loads(line)
             if "world" in entry:
-                arguments = _from_json(entry["world"], own_assignors)
+                arguments = _from_json(entry["world"], assignors_by_name)
             else:
-                args = tuple(_from_json(entry.get("args", []), own_assignors))
-                kwargs = _from_json(entry.get("kwargs", {}), own_assignors)
+                args = tuple(_from_json(entry.get("args", []), assignors_by_name))
+                kwargs = _from_json(entry.get("kwargs", {}), assignors_by_name)
                 raised = entry.get("raised", "")
                 commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs, raised))
         except ConfigError:
@@ -224,6 +234,10 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
 
 
 def _to_json(value: Any) -> Any:
+    """Return an argument as a JSON value. A type that JSON lacks becomes a dict with one key, such as "$tp".
+
+    Raises ConfigError for a value with code, such as a function.
+    """
     collection: Any = value
     match value:
         case None | bool() | int() | float() | str():
@@ -255,6 +269,10 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(value: Any, assignors: Mapping[str, Assignor]) -> Any:
+    """Return the argument that `_to_json` has written as this JSON value.
+
+    Raises ConfigError for an assignor that is not in `assignors`.
+    """
     parsed: Any = value
     if isinstance(value, list):
         return [_from_json(element, assignors) for element in parsed]

@@ -33,22 +33,22 @@ class _ModelConnection:
     unsent: list[tuple[contract.SendRequest, int]] = field(
         default_factory=list[tuple[contract.SendRequest, int]]
     )
-    # Requests in flight: correlation id, request, deadline (ms).
-    open: deque[tuple[int, contract.SendRequest, int]] = field(
+    # Sent requests without a response: correlation id, request, deadline (ms).
+    in_flight: deque[tuple[int, contract.SendRequest, int]] = field(
         default_factory=deque[tuple[int, contract.SendRequest, int]]
     )
     frames: Frames = field(default_factory=Frames)
 
-    def due(self) -> int | None:
+    def earliest_deadline(self) -> int | None:
         """Return the earliest deadline of a request, or None."""
-        soonest = None
-        for _, _, at in self.open:
-            if soonest is None or at < soonest:
-                soonest = at
-        for _, at in self.unsent:
-            if soonest is None or at < soonest:
-                soonest = at
-        return soonest
+        earliest = None
+        for _, _, deadline in self.in_flight:
+            if earliest is None or deadline < earliest:
+                earliest = deadline
+        for _, deadline in self.unsent:
+            if earliest is None or deadline < earliest:
+                earliest = deadline
+        return earliest
 
 
 class ModelClient(Client):
@@ -125,44 +125,48 @@ class ModelClient(Client):
     # ---- the model
 
     def due(self) -> int | None:
-        soonest = self.model.next_deadline(self.state)
+        earliest = self.model.next_deadline(self.state)
         for connection in self._connections.values():
-            at = connection.due()
-            if at is not None and (soonest is None or at < soonest):
-                soonest = at
-        return soonest
+            deadline = connection.earliest_deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def tick(self) -> None:
+        """Fail the requests that have timed out and close their connections, then notify the model."""
         now = self.world.now
         for connection in list(self._connections.values()):
-            at = connection.due()
-            if at is None or at > now:
+            earliest = connection.earliest_deadline()
+            if earliest is None or earliest > now:
                 continue
-            late = [send for _, send, at in connection.open if at <= now]
-            late += [send for send, at in connection.unsent if at <= now]
-            connection.unsent = [(send, at) for send, at in connection.unsent if at > now]
-            connection.open = deque(entry for entry in connection.open if entry[2] > now)
-            for send in late:
+            timed_out = [send for _, send, deadline in connection.in_flight if deadline <= now]
+            timed_out += [send for send, deadline in connection.unsent if deadline <= now]
+            connection.unsent = [(send, deadline) for send, deadline in connection.unsent if deadline > now]
+            connection.in_flight = deque(entry for entry in connection.in_flight if entry[2] > now)
+            for send in timed_out:
                 self.do(contract.RequestFailed(send.request, "not answered in time", late=True))
-            if late and self._connections.get(connection.address) is connection:
+            # The model may have closed the connection when it received RequestFailed.
+            if timed_out and self._connections.get(connection.address) is connection:
                 self._close_connection(connection, "a request was not answered in time")
         self.do(contract.DeadlineReached())
 
     def do(self, event: contract.ModelEvent) -> None:
-        """Pass an event to the model and perform its actions."""
+        """Pass an event to the model and perform its actions. The first event is preceded by `Started`."""
         if not self.alive:
             return
         if not self._started:
             self._started = True
-            offered = {key: (api.min_version, api.max_version) for key, api in self.world.apis.items()}
-            self.do(contract.Started(tuple(self.world.addresses), offered))
+            broker_versions = {
+                key: (api.min_version, api.max_version) for key, api in self.world.apis.items()
+            }
+            self.do(contract.Started(tuple(self.world.addresses), broker_versions))
         if not isinstance(event, contract.ResponseReceived):
             self.world.add_entry(self.name, "event", event)
         for action in self.model.step(self.state, event, self.world.now):
-            self._act(action)
+            self._perform(action)
         self.plan()
 
-    def _act(self, action: contract.ModelAction) -> None:
+    def _perform(self, action: contract.ModelAction) -> None:
         match action:
             case contract.SendRequest():
                 self._send(action)
@@ -186,6 +190,7 @@ class ModelClient(Client):
     # ---- connections
 
     def _send(self, send: contract.SendRequest) -> None:
+        """Send a request to its address, or queue the request until the connection is established."""
         connection = self._connections.get(send.to)
         if connection is None:
             self._last_number += 1
@@ -193,15 +198,15 @@ class ModelClient(Client):
                 _ModelConnection(send.to, self._last_number)
             )
             self.world.open(self, connection.key, send.to.host, send.to.port)
-        until = self.world.now + send.timeout_ms
+        deadline = self.world.now + send.timeout_ms
         if connection.wire is None:
-            connection.unsent.append((send, until))
+            connection.unsent.append((send, deadline))
         else:
-            self._write(connection, send, until)
+            self._write_request(connection, send, deadline)
 
-    def _write(self, connection: _ModelConnection, send: contract.SendRequest, until: int) -> None:
+    def _write_request(self, connection: _ModelConnection, send: contract.SendRequest, deadline: int) -> None:
         self._last_number += 1
-        connection.open.append((self._last_number, send, until))
+        connection.in_flight.append((self._last_number, send, deadline))
         body = encode_request(send.request, send.version, self._last_number, self.name)
         self.world.write_to(self, connection.key, frame(body))
 
@@ -212,21 +217,21 @@ class ModelClient(Client):
             return
         connection.wire = wire
         unsent, connection.unsent = connection.unsent, []
-        for send, until in unsent:
-            self._write(connection, send, until)
+        for send, deadline in unsent:
+            self._write_request(connection, send, deadline)
 
     def on_received(self, wire: Wire, data: bytes) -> None:
         connection = self._connections_by_key.get(wire.key)
         if connection is None:
             return
         for body in connection.frames.feed(data):
-            correlation, send, _ = connection.open.popleft()
-            key = type(send.request).__api_key__
-            assert key is not None
-            if int.from_bytes(body[:4], "big") != correlation:
+            correlation_id, send, _ = connection.in_flight.popleft()
+            api_key = type(send.request).__api_key__
+            assert api_key is not None
+            if int.from_bytes(body[:4], "big") != correlation_id:
                 raise AssertionError(f"{self.name}: the response does not answer the oldest request")
             try:
-                _, response = decode_response(body, response_class(key), send.version)
+                _, response = decode_response(body, response_class(api_key), send.version)
             except DecodeError as error:
                 self._close_connection(connection, str(error))
                 return
@@ -246,10 +251,13 @@ class ModelClient(Client):
             self.do(contract.ConnectionLost(connection.address))
 
     def _close_connection(self, connection: _ModelConnection, why: str) -> None:
+        """Close a connection, and fail its requests in flight and its unsent requests with `why`."""
         self._connections.pop(connection.address, None)
         self._connections_by_key.pop(connection.key, None)
         self.world.shut(self, connection.key)
-        for send in [*(send for _, send, _ in connection.open), *(send for send, _ in connection.unsent)]:
+        in_flight = [send for _, send, _ in connection.in_flight]
+        unsent = [send for send, _ in connection.unsent]
+        for send in in_flight + unsent:
             self.do(contract.RequestFailed(send.request, why))
 
     # ---- the application
@@ -257,6 +265,7 @@ class ModelClient(Client):
     def _on_poll_finished(
         self, records: tuple[contract.ModelRecord, ...], error: tuple[str, str] | None
     ) -> None:
+        """Record the result of a poll, and schedule the next poll if the application keeps polling."""
         self._polling = False
         self.records += records
         offsets_by_partition: dict[TopicPartition, list[int]] = {}
@@ -269,10 +278,11 @@ class ModelClient(Client):
             self.errors.append(error)
             self.observe("raised", detail=error)
         if self._keeps_polling:
-            away = self.works_ms if records else 1 if error is not None else 0
-            self.world.push(self.world.now + away, self.run_when_awake, self._loop)
+            # After an error the next poll is 1 ms later, so that virtual time passes between repeated errors.
+            processing_ms = self.works_ms if records else 1 if error is not None else 0
+            self.world.push(self.world.now + processing_ms, self.run_when_awake, self._start_poll)
 
-    def _loop(self) -> None:
+    def _start_poll(self) -> None:
         if self._keeps_polling and not self._polling and not self.closed:
             self._polling = True
             self.do(contract.PollCalled(self.poll_timeout_ms, self.limit))
@@ -284,6 +294,7 @@ class ModelClient(Client):
         wait: bool,
         assignment: tuple[TopicPartition, ...] | None,
     ) -> None:
+        """Begin a callback. It ends after `callback_ms`, or at once if the model does not wait for it."""
         self.calls.append((kind, partitions))
         self.observe(CALLBACK_BEGIN_KINDS.get(kind, kind), partitions, assignment)
         if kind == "assigned":
@@ -298,17 +309,17 @@ class ModelClient(Client):
             )
 
     def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
-        """Call the listener at the end of the callback's duration.
+        """Call the listener at the end of the callback's duration, and remove revoked or lost partitions.
 
-        If the listener raises an exception, the model receives it as the result of the callback.
+        If the model waits, it receives the end of the callback, with the exception of the listener if any.
         """
         error: tuple[str, str] | None = None
         try:
-            answer = self.listener(kind, partitions)
+            result = self.listener(kind, partitions)
         except Exception as raised:
             error = (type(raised).__name__, str(raised))
         else:
-            reject_awaitable("listener", self.listener, answer)
+            reject_awaitable("listener", self.listener, result)
         if kind in ("revoked", "lost"):
             self.owned.difference_update(partitions)
             self.observe(kind, partitions)
@@ -365,7 +376,7 @@ class ModelClient(Client):
     def resume_polling(self) -> None:
         """Start polling again."""
         self._keeps_polling = True
-        self.world.push(self.world.now, self.run_when_awake, self._loop)
+        self.world.push(self.world.now, self.run_when_awake, self._start_poll)
 
     @checked(partition=PARTITION, offset=WHOLE_NUMBER)
     @journaled

@@ -85,7 +85,7 @@ class Network:
         self.wires: dict[int, Wire] = {}
         self._now = now
         self._push = push
-        self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
+        self._stalled_connects: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
     def send(self, wire: Wire, lane: Lane, function: Callback, *args: Any) -> None:
         """Schedule the call `function(*args)` at the other end of the connection, after the latency.
@@ -94,47 +94,50 @@ class Network:
         """
         if lane.lost:
             return
-        extra = 0
+        extra_ms = 0
         for fault in self.faults:
             if fault.affects(wire.client.name, wire.node):
                 if fault.kind == "stall":
                     lane.held.append((function, args))
                     return
-                if fault.kind in ("drop", "delay") and self._draw(fault):
+                if fault.kind in ("drop", "delay") and self._draw_chance(fault):
                     if fault.kind == "drop":
                         lane.lost = True
                         return
-                    extra += fault.ms
+                    extra_ms += fault.ms
         if lane.held:
             lane.held.append((function, args))
             return
-        lane.last = max(lane.last, self._now() + self._latency() + extra)
+        lane.last = max(lane.last, self._now() + self._draw_latency() + extra_ms)
         self._push(lane.last, function, *args)
 
     def connect(self, client: Client, node: int, function: Callback, *args: Any) -> None:
         """Schedule the call `function(*args)` for the time at which the connection is established. A fault
         may delay it.
         """
-        extra = 0
+        extra_ms = 0
         for fault in self.faults:
             if fault.affects(client.name, node):
                 if fault.kind == "stall":
-                    self._waiting.append((client, node, function, args))
+                    self._stalled_connects.append((client, node, function, args))
                     return
-                extra += fault.ms if fault.kind == "delay" and self._draw(fault) else 0
-        self._push(self._now() + self._latency() + extra, function, *args)
+                extra_ms += fault.ms if fault.kind == "delay" and self._draw_chance(fault) else 0
+        self._push(self._now() + self._draw_latency() + extra_ms, function, *args)
 
     def refuses(self, client: Client, node: int) -> bool:
         """Return whether connections of this client to broker `node` are refused."""
         return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
-        """End a fault, and send the bytes that it delayed."""
+        """End a fault: establish the connections and send the bytes that it stalled.
+
+        If another fault still stalls them, they continue to wait. A fault that has ended is ignored.
+        """
         if fault not in self.faults:
             return
         self.faults.remove(fault)
-        waiting, self._waiting = self._waiting, []
-        for client, node, function, args in waiting:
+        stalled_connects, self._stalled_connects = self._stalled_connects, []
+        for client, node, function, args in stalled_connects:
             self.connect(client, node, function, *args)
         for wire in self.wires.values():
             for lane in (wire.up, wire.down):
@@ -146,10 +149,11 @@ class Network:
         """Return the connections that the fault affects."""
         return [wire for wire in self.wires.values() if fault.affects(wire.client.name, wire.node)]
 
-    def _draw(self, fault: Fault) -> bool:
+    def _draw_chance(self, fault: Fault) -> bool:
         """Decide at random, with probability `chance`, whether the fault applies to one send."""
         return fault.chance >= 1 or self.random.random() < fault.chance
 
-    def _latency(self) -> int:
+    def _draw_latency(self) -> int:
+        """Return the latency of one send in ms, a random one if `latency` is a range."""
         low, high = self.latency
         return low if low == high else self.random.randint(low, high)

@@ -51,10 +51,10 @@ class Operator(NetworkExchange):
         Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
         100,000.
         """
-        before = {tp for tp in self.partitions() if tp.topic == name}
+        old_partitions = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
-        new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
-        self.observe("operator", "grown", new)
+        new_partitions = [tp for tp in self.partitions() if tp.topic == name and tp not in old_partitions]
+        self.observe("operator", "grown", new_partitions)
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, values=TEXT)
     @journaled
@@ -76,10 +76,11 @@ class Operator(NetworkExchange):
         """Write encoded batches, as another producer would. Raises ConfigError if the broker rejects them."""
         entry = PartitionProduceData(index=partition, records=data)
         topic_data = [TopicProduceData(name=topic, partition_data=[entry])]
-        node = self._leader(TopicPartition(topic, partition))
-        answer = self._request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
-        if isinstance(answer, ProduceResponse):
-            [result] = answer.responses[0].partition_responses
+        node = self._leader_or_first_up(TopicPartition(topic, partition))
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data)
+        response = self._send_request(request, 9, node)
+        if isinstance(response, ProduceResponse):
+            [result] = response.responses[0].partition_responses
             _raise_rejection(
                 result.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", result.error_message
             )
@@ -95,12 +96,11 @@ class Operator(NetworkExchange):
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
         self.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
-        answer = self._request(
-            DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._first_broker_up()
-        )
-        if isinstance(answer, DeleteRecordsResponse):
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+        response = self._send_request(request, 2, self._first_broker_up())
+        if isinstance(response, DeleteRecordsResponse):
             _raise_rejection(
-                answer.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}"
+                response.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}"
             )
 
     @checked(name=TEXT)
@@ -110,7 +110,8 @@ class Operator(NetworkExchange):
         if self.cluster.topics.named(name) is None:
             raise ConfigError("topic", name, "an existing topic")
         self.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
-        self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+        self._send_request(request, 5, self._first_broker_up())
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     @journaled
@@ -119,7 +120,7 @@ class Operator(NetworkExchange):
 
         Raises ConfigError if the log does not contain the offset.
         """
-        node = self._leader(TopicPartition(topic, partition))
+        node = self._leader_or_first_up(TopicPartition(topic, partition))
         self.disturbed.add(TopicPartition(topic, partition))
         self.step(node, machine.TruncateLog(topic, partition, offset))
 
@@ -151,7 +152,7 @@ class Operator(NetworkExchange):
         self.marker_offsets.add((partition_id, log.end_offset))
         log.append(assign_offsets(marker, log.end_offset, log.leader_epoch), 1, self.now)
         if self.brokers:
-            self.step(self._leader(partition_id), machine.LogChanged(topic, partition))
+            self.step(self._leader_or_first_up(partition_id), machine.LogChanged(topic, partition))
 
     @checked(request=_REQUEST, version=WHOLE_NUMBER)
     def send_as_operator(self, request: Message, version: int) -> None:
@@ -162,11 +163,8 @@ class Operator(NetworkExchange):
         """
         group = getattr(request, "group_id", None)
         coordinator_node = None if group is None else self.cluster.group_coordinator_of(group)
-        self._request(
-            request,
-            version,
-            coordinator_node if coordinator_node in self.brokers else self._first_broker_up(),
-        )
+        node = coordinator_node if coordinator_node in self.brokers else self._first_broker_up()
+        self._send_request(request, version, node)
 
     @checked(group=TEXT, member_id=TEXT)
     @journaled
@@ -188,7 +186,7 @@ class Operator(NetworkExchange):
         """Elect broker `node` (None: the current leader) as a partition's leader, in a new leader epoch."""
         if node is not None and node not in self.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, self.brokers))}")
-        leader = self._leader(TopicPartition(topic, partition))
+        leader = self._leader_or_first_up(TopicPartition(topic, partition))
         self.step(leader, machine.ElectLeader(topic, partition, node))
 
     @checked(group=TEXT, node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
@@ -248,6 +246,7 @@ class Operator(NetworkExchange):
         self.plan_tick(node)
 
     def _check_node(self, node: int) -> None:
+        """Raise ConfigError if the world has no broker `node`, up or down."""
         if node not in self.nodes:
             raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
@@ -256,9 +255,12 @@ class Operator(NetworkExchange):
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:
-        """Move the partitions and groups of a stopped broker to the broker that has been up longest."""
+        """Move the partitions and groups of a stopped broker to the broker that has been up longest.
+
+        The stopped broker is then no longer a node of the cluster.
+        """
         cluster = self.cluster
-        led = [
+        led_partitions = [
             (topic.name, index)
             for topic in cluster.topics
             for index, partition in enumerate(topic.partitions)
@@ -270,7 +272,7 @@ class Operator(NetworkExchange):
         successor = next(iter(self.brokers))
         cluster.move_coordinators(node, successor)
         del cluster.nodes[node]
-        for topic, index in led:
+        for topic, index in led_partitions:
             self.step(successor, machine.ElectLeader(topic, index, successor))
         for group in moved_groups:
             self.step(successor, machine.MoveCoordinator(group, successor))
@@ -303,19 +305,23 @@ class Operator(NetworkExchange):
         """Return the offset that the group has committed, or None."""
         return self.cluster.coordinator.committed_offset(group, partition)
 
-    def _leader(self, partition: TopicPartition) -> int:
+    def _leader_or_first_up(self, partition: TopicPartition) -> int:
         """Return the leader of a partition, or the first broker that is up if the leader is not."""
         state = self.partition(partition)
         leader = -1 if state is None else self.cluster.leader(state, partition.partition)
         return leader if leader in self.brokers else self._first_broker_up()
 
     def _first_broker_up(self) -> int:
+        """Return the broker that has been up longest. Raises IllegalState if all brokers are down."""
         for node in self.brokers:
             return node
         raise IllegalState("all brokers are down: call start_broker() first")
 
-    def _request(self, request: Message, version: int, node: int) -> Message | None:
-        """Send a request to a broker. Return the response, or None if the broker delays it."""
+    def _send_request(self, request: Message, version: int, node: int) -> Message | None:
+        """Send a request to a broker on a connection of its own, which is then closed.
+
+        Return the response, or None if the broker delays or omits it.
+        """
         conn = next(self.ids)
         self.operator_responses[conn] = None
         self.step(node, machine.ClientConnected(conn, "operator"))
