@@ -71,7 +71,7 @@ CONCURRENT = (
 
 def run_application_thread(state: JavaState, out: Out) -> None:
     """Run the application's thread until it has to wait for an event."""
-    while state.thread.state is not NOTHING and BLOCKS[state.thread.state](state, out):
+    while state.thread.state is not NOTHING and THREAD_STEPS[state.thread.state](state, out):
         pass
 
 
@@ -79,6 +79,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
+    """Begin a poll, which `_continue_poll` performs. It fails immediately without a subscription."""
     # Outside callbacks, a poll that begins before the previous call has returned comes from another thread.
     # Java then throws ConcurrentModificationException.
     if state.thread.state is not NOTHING:
@@ -107,18 +108,7 @@ def _return_from_poll(
 
 def _continue_poll(state: JavaState, out: Out) -> bool:
     """Run one round of poll's loop; return whether another round may follow immediately."""
-    if state.wakeup_pending:
-        state.wakeup_pending = False
-        _return_from_poll(state, out, error=offset_commits.WAKEUP)
-        return False
-    if state.completed_commits:
-        offset_commits.invoke_completed_callbacks(state, out)
-    if state.commit_fenced:
-        _return_from_poll(state, out, error=offset_commits.COMMIT_FENCED)
-        return False
-    error = state.heartbeat_exception or state.pending_exception or state.find_error
-    if error is not None:
-        _throw_from_poll(state, error, out)
+    if _throw_error(state, out):
         return False
     state.max_poll_deadline = state.now + state.max_poll_ms
     ready = _poll_coordinator(state, out)
@@ -129,13 +119,36 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
         if not state.positions_settled:
             offset_fetcher.update_fetch_positions(state, out)
     records: tuple[c.ModelRecord, ...] = ()
-    waits = state.legacy_poll is not None and _is_waiting_for_metadata(state, state.legacy_poll, ready)
-    if state.buffer and not waits and not _is_waiting_for_coordinator(state):
+    is_legacy_waiting = state.legacy_poll is not None and _update_legacy_deadline(
+        state, state.legacy_poll, ready
+    )
+    if state.buffer and not is_legacy_waiting and not _is_waiting_for_coordinator(state):
         records = fetcher.collect_fetch(state, state.poll_limit)
     fetcher.send_fetches(state, out)
     if records or state.now >= state.poll_deadline:
         _return_from_poll(state, out, records)
     return state.pending_exception is not None and state.thread.state is POLLING
+
+
+def _throw_error(state: JavaState, out: Out) -> bool:
+    """Throw WakeupException or a pending error from poll, if any; return whether the poll has ended.
+
+    The callbacks of completed commits run first, unless a wakeup is pending.
+    """
+    if state.wakeup_pending:
+        state.wakeup_pending = False
+        _return_from_poll(state, out, error=offset_commits.WAKEUP)
+        return True
+    if state.completed_commits:
+        offset_commits.invoke_completed_callbacks(state, out)
+    if state.commit_fenced:
+        _return_from_poll(state, out, error=offset_commits.COMMIT_FENCED)
+        return True
+    error = state.heartbeat_exception or state.pending_exception or state.find_error
+    if error is not None:
+        _throw_from_poll(state, error, out)
+        return True
+    return False
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
@@ -153,8 +166,8 @@ def _is_waiting_for_coordinator(state: JavaState) -> bool:
     return state.auto_assigned and state.coordinator is None and state.now < state.poll_deadline
 
 
-def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
-    """Return whether the old poll(long) still waits for metadata or positions.
+def _update_legacy_deadline(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
+    """Set poll's deadline; return whether the old poll(long) still waits for metadata or positions.
 
     updateAssignmentMetadataIfNeeded ignores the timeout of poll(long). If it returns after the timeout, poll
     calls ConsumerNetworkClient.poll once more, with the whole timeout. The next response ends that call.
@@ -163,25 +176,25 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
         state.poll_deadline = FOREVER
         return True
     if state.poll_deadline == FOREVER:
-        late = state.now >= legacy_poll.deadline
-        state.poll_deadline = state.now + legacy_poll.timeout_ms if late else legacy_poll.deadline
-        legacy_poll.ends_with_next_event = late
+        is_late = state.now >= legacy_poll.deadline
+        state.poll_deadline = state.now + legacy_poll.timeout_ms if is_late else legacy_poll.deadline
+        legacy_poll.ends_with_next_event = is_late
     elif legacy_poll.ends_with_next_event:
         state.poll_deadline = state.now
     return False
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the blocked call, or else the next blocking call, throw WakeupException.
+    """Make the blocked call, or else the next blocking call, throw WakeupException. Do nothing in close().
 
     A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation, and onPartitionsRevoked
     is not called. The result of the commit is ignored, and the next poll continues the join.
     """
-    waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:
         return
-    if waiting:
-        for commit in waiting:
+    synchronous_commits = [commit for commit in state.commits if commit.synchronous]
+    if synchronous_commits:
+        for commit in synchronous_commits:
             state.commits.remove(commit)
             out.append(c.FinishCommit(commit.token, offset_commits.WAKEUP))
         return
@@ -192,7 +205,7 @@ def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
 
 
 def _poll_coordinator(state: JavaState, out: Out) -> bool:
-    """Return whether the member is in its group and no join is pending.
+    """Find the coordinator and join; return whether the member is in its group and no join is pending.
 
     Follows ConsumerCoordinator.poll.
     """
@@ -202,14 +215,14 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
     while rejoin_needed_or_pending(state):
-        if not _pattern_is_fresh(state) or not _join_group_if_needed(state, out):
+        if not _refresh_pattern_topics(state) or not _join_group_if_needed(state, out):
             return False
     state.pattern_refresh_since = None
     return True
 
 
-def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return whether the join may proceed.
+def _refresh_pattern_topics(state: JavaState) -> bool:
+    """Request metadata for a pattern subscription, if necessary; return whether the join may proceed.
 
     With a pattern subscription, the join waits for a Metadata response that arrives after the start of the
     join (M201).
@@ -224,7 +237,10 @@ def _pattern_is_fresh(state: JavaState) -> bool:
 
 
 def rejoin_needed_or_pending(state: JavaState) -> bool:
-    """Return whether a join is needed or in progress (rejoinNeededOrPending, M92)."""
+    """Return whether a join is needed or in progress (rejoinNeededOrPending, M92).
+
+    If the metadata or the subscription changed since the last join, the function first requests a rejoin.
+    """
     if (
         state.assignment_snapshot is not None
         and state.assignment_snapshot != state.metadata_snapshot
@@ -234,8 +250,8 @@ def rejoin_needed_or_pending(state: JavaState) -> bool:
     if state.joined_topics not in (None, state.topics) and not state.rejoin_needed:
         by_pattern = state.pattern is not None and state.assignment_snapshot is not None
         abstract_coordinator.request_rejoin(state, METADATA_CHANGED if by_pattern else SUBSCRIPTION_CHANGED)
-    pending = state.join_in_flight or state.join_result is not None or state.join_error is not None
-    return state.rejoin_needed or pending
+    is_pending = state.join_in_flight or state.join_result is not None or state.join_error is not None
+    return state.rejoin_needed or is_pending
 
 
 # -- the join, which runs inside poll
@@ -381,6 +397,7 @@ CONTINUATIONS: dict[Continuation, Callable[[JavaState, tuple[TopicPartition, ...
 
 
 def subscribe(state: JavaState, event: c.SubscribeCalled, out: Out) -> None:
+    """Replace the subscription. The next poll joins. An empty list of topics unsubscribes."""
     if not event.topics and event.pattern is None:
         unsubscribe(state, out)
         return
@@ -398,6 +415,7 @@ def subscribe(state: JavaState, event: c.SubscribeCalled, out: Out) -> None:
 
 
 def unsubscribe(state: JavaState, out: Out) -> None:
+    """Call the listener, leave the group, and clear the subscription or manual assignment."""
     state.buffer.clear()
     _on_leave_prepare(state, Continuation.UNSUBSCRIBE, _finish_unsubscribe, out)
 
@@ -429,6 +447,7 @@ def _finish_unsubscribe(state: JavaState, out: Out) -> None:
 
 
 def assign(state: JavaState, event: c.AssignCalled, out: Out) -> None:
+    """Replace the manual assignment. A partition keeps its position, unless the event has its offset."""
     if state.auto_assigned:
         text = "Subscription to topics, partitions and pattern are mutually exclusive"
         out.append(c.Notify("error", "IllegalStateException", text))
@@ -461,7 +480,7 @@ def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
     if state.thread.state is POLLING:
         _return_from_poll(state, out)
     state.closing, state.stay_in_group, state.close_until = True, event.stay, state.now + CLOSE_MS
-    commit = state.prepare_commit = None
+    state.prepare_commit = None
     offset_commits.invoke_completed_callbacks(state, out)
     offsets = offset_commits.all_consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
@@ -476,18 +495,19 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
     """Send or retry the commit that close() makes. Return False if the thread has to wait for it."""
     commit = state.close_commit
     assert commit is not None
-    over = state.now >= state.close_until
-    if not over and (commit.open or (commit.retry_at is not None and commit.retry_at > state.now)):
-        return False
-    if not over and commit.retry_at is not None:
-        if state.coordinator is None:
-            coordinator_lookup.lookup_coordinator(state, out)
+    if state.now < state.close_until:
+        is_backing_off = commit.retry_at is not None and commit.retry_at > state.now
+        if commit.open or is_backing_off:
             return False
-        offset_commits.send_offset_commit(state, commit, out)
-        return not commit.open
-    if not over and commit.retriable:
-        commit.retry_at = state.now + RETRY_BACKOFF_MS
-        return False
+        if commit.retry_at is not None:
+            if state.coordinator is None:
+                coordinator_lookup.lookup_coordinator(state, out)
+                return False
+            offset_commits.send_offset_commit(state, commit, out)
+            return not commit.open
+        if commit.retriable:
+            commit.retry_at = state.now + RETRY_BACKOFF_MS
+            return False
     state.close_commit = None
     _finish_close_commit(state, out)
     return True
@@ -503,9 +523,10 @@ def _finish_close_commit(state: JavaState, out: Out) -> None:
 
 
 def _leave_and_close(state: JavaState, out: Out) -> None:
-    sent = state.auto_assigned and heartbeat_thread.maybe_leave_group(state, BEING_CLOSED, out)
+    """Send LeaveGroup, and block until its response. Close immediately if the member does not leave."""
+    is_leaving = state.auto_assigned and heartbeat_thread.maybe_leave_group(state, BEING_CLOSED, out)
     state.thread.move(BlockedOn.CLOSE_LEAVE)
-    if not sent:
+    if not is_leaving:
         _finish_close(state, out)
 
 
@@ -514,12 +535,12 @@ def _continue_close_leave(state: JavaState, out: Out) -> bool:
 
     Always returns False, because the thread has nothing more to do in this step.
     """
-    if not _is_leave_open(state) or state.now >= state.close_until:
+    if not _is_leave_in_flight(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False
 
 
-def _is_leave_open(state: JavaState) -> bool:
+def _is_leave_in_flight(state: JavaState) -> bool:
     return any(isinstance(entry.send.request, LeaveGroupRequest) for entry in state.open.values())
 
 
@@ -535,15 +556,17 @@ def _finish_close(state: JavaState, out: Out) -> None:
     out.append(c.FinishClose())
 
 
-def _keep_waiting(state: JavaState, out: Out) -> bool:
+def _stay_blocked(state: JavaState, out: Out) -> bool:
     return False
 
 
-BLOCKS: dict[BlockedOn, Callable[[JavaState, Out], bool]] = {
-    NOTHING: _keep_waiting,
+# Maps what the application's thread is blocked on to the function that performs its next step. The function
+# returns whether another step may follow immediately.
+THREAD_STEPS: dict[BlockedOn, Callable[[JavaState, Out], bool]] = {
+    NOTHING: _stay_blocked,
     POLLING: _continue_poll,
     BlockedOn.PREPARE_COMMIT: consumer_coordinator.continue_prepare_commit,
-    BlockedOn.CALLBACK: _keep_waiting,
+    BlockedOn.CALLBACK: _stay_blocked,
     BlockedOn.CLOSE_COMMIT: _continue_close_commit,
     BlockedOn.CLOSE_LEAVE: _continue_close_leave,
 }

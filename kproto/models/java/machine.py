@@ -34,6 +34,8 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
         return out
     action_count = len(out)
     _run_threads(state, out)
+    # The application's thread, which runs last, may have changed what the heartbeat thread and the metadata
+    # update have to do.
     if len(out) != action_count and state.thread.state is not NOTHING:
         _run_threads(state, out)
     return out
@@ -53,11 +55,11 @@ def next_deadline(state: JavaState) -> int | None:
     """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     if state.closed or not state.bootstrap:
         return None
-    now, block = state.now, state.thread.state
+    now, blocked_on = state.now, state.thread.state
     deadlines = [heartbeat_thread.deadline(state)]
-    if block is not NOTHING or state.heartbeat_enabled:
+    if blocked_on is not NOTHING or state.heartbeat_enabled:
         deadlines.append(consumer_metadata.deadline(state))
-    if block is POLLING:
+    if blocked_on is POLLING:
         deadlines.append(state.poll_deadline)
         if state.rejoin_needed:
             deadlines += (state.join_retry_at, state.prepare_until)

@@ -26,8 +26,7 @@ from ...group.classic.member.reasons import COMMIT_WHILE_REBALANCING
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from .. import contract as c
-from ..common import OffsetToCommit as Wire
-from ..common import commit_errors, offset_commit_request
+from ..common import OffsetToCommit, commit_errors, offset_commit_request
 from . import coordinator_lookup, plugins
 from .abstract_coordinator import request_rejoin, reset_after_error
 from .release import exception_name
@@ -62,8 +61,11 @@ _RETRIABLE_ERRORS = {E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITIO
 
 
 def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
-    """Return every valid position (SubscriptionState.allConsumed)."""
-    valid = (
+    """Return every valid position as (offset, leader epoch) (SubscriptionState.allConsumed).
+
+    In 2.6, positions that wait for validation count as valid, too.
+    """
+    valid_states = (
         (FetchStates.FETCHING, FetchStates.AWAIT_VALIDATION)
         if state.release.commits_synchronously
         else (FetchStates.FETCHING,)
@@ -71,7 +73,7 @@ def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
     return {
         tp: (partition.offset, partition.epoch)
         for tp, partition in state.assigned.items()
-        if partition.state in valid and partition.offset >= 0
+        if partition.state in valid_states and partition.offset >= 0
     }
 
 
@@ -85,7 +87,11 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 
 
 def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
-    """Send an OffsetCommit if the coordinator is known and a commit is allowed (sendOffsetCommitRequest)."""
+    """Send an OffsetCommit if the coordinator is known and a commit is allowed (sendOffsetCommitRequest).
+
+    Without a coordinator, the commit gets a time for its retry. An auto commit then also fails with a
+    retriable error. If a commit is not allowed, because the member is not stable, the commit fails.
+    """
     commit.result, commit.exception, commit.retry_at = None, None, None
     if not commit.offsets:
         commit.result = 0
@@ -111,7 +117,7 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
         generation.number,
         generation.member_id,
         state.config.instance if state.auto_assigned else None,
-        {tp: Wire(offset, epoch, "") for tp, (offset, epoch) in commit.offsets.items()},
+        {tp: OffsetToCommit(offset, epoch, "") for tp, (offset, epoch) in commit.offsets.items()},
     )
     commit.open = True
     send_request(state, state.coordinator, request, out, commit)
@@ -130,7 +136,7 @@ def on_offset_commit_response(
     commit.open = False
     errors = commit_errors(response) if response is not None else {}
     code = DISCONNECTED if response is None else next((error for error in errors.values() if error), 0)
-    unchanged = entry.generation == state.generation
+    is_same_generation = entry.generation == state.generation
     commit.result, commit.retriable = code, False
     if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
@@ -141,29 +147,35 @@ def on_offset_commit_response(
     elif code in _RETRIABLE_ERRORS:
         commit.retriable = True
     elif code:
-        _handle_commit_error(state, commit, code, unchanged)
+        _handle_commit_error(state, commit, code, is_same_generation)
     else:
         committed = {tp: offset for tp, (offset, _) in commit.offsets.items()}
         plugins.on_commit(state.interceptors, committed, out)
     _complete_commit(state, commit)
 
 
-def _handle_commit_error(state: JavaState, commit: CommitOperation, code: int, unchanged: bool) -> None:
+def _handle_commit_error(
+    state: JavaState, commit: CommitOperation, code: int, is_same_generation: bool
+) -> None:
+    """Set the exception of a commit that failed with a fatal error, and rejoin if the error requires it.
+
+    `is_same_generation` is whether the member is still in the generation with which the commit was sent.
+    """
     commit.exception = (exception_name(code), f"Unexpected error in commit: {exception_name(code)}")
     if code == E.REBALANCE_IN_PROGRESS:
         request_rejoin(state, COMMIT_WHILE_REBALANCING)
         commit.exception = REBALANCE_IN_PROGRESS
     elif code == E.FENCED_INSTANCE_ID:
-        commit.fenced = unchanged and not commit.synchronous
-        if not unchanged:
+        commit.fenced = is_same_generation and not commit.synchronous
+        if not is_same_generation:
             commit.exception = (
                 REBALANCE_IN_PROGRESS if state.state is M.PREPARING_REBALANCE else COMMIT_FAILED
             )
     elif code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
-        if not unchanged and state.state is M.PREPARING_REBALANCE:
+        if not is_same_generation and state.state is M.PREPARING_REBALANCE:
             commit.exception = REBALANCE_IN_PROGRESS
         else:
-            if unchanged or state.release.forgets_member_id:
+            if is_same_generation or state.release.forgets_member_id:
                 reset_after_error(state, code, "OFFSET_COMMIT")
             commit.exception = COMMIT_FAILED
 
@@ -175,6 +187,7 @@ def _complete_commit(state: JavaState, commit: CommitOperation) -> None:
 
 
 def commit_error(commit: CommitOperation) -> tuple[str, str] | None:
+    """Return the exception of a completed commit as (name, text), or None if the commit succeeded."""
     if commit.result == 0:
         return None
     if commit.exception is not None:
@@ -189,6 +202,9 @@ def commit_error(commit: CommitOperation) -> tuple[str, str] | None:
 def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
     """Run the callbacks of completed asynchronous commits.
 
+    After a retriable error of an auto commit, the next auto commit is due after retry.backoff.ms. A fenced
+    commit sets `commit_fenced`.
+
     Follows invokeCompletedOffsetCommitCallbacks.
     """
     while state.completed_commits:
@@ -202,6 +218,7 @@ def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
 
 
 def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
+    """Begin a commit of the application: commitSync if `event.wait` is true, otherwise commitAsync."""
     offsets = all_consumed(state)
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
@@ -222,23 +239,23 @@ def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
 
 
 def continue_commits(state: JavaState, out: Out) -> None:
-    """Retry the application's commits that failed with a retriable error, until they time out."""
+    """Complete or retry the application's commits.
+
+    commitSync is retried after retriable errors until it times out. commitAsync is retried only if it was not
+    sent because the coordinator was unknown.
+    """
     for operation in list(state.commits):
         if operation.open:
             continue
-        waits = operation.retry_at is not None or operation.retriable
-        if (
-            operation.result == 0
-            or (operation.result is not None and not operation.retriable)
-            or state.now >= operation.deadline
-        ):
+        has_failed = operation.result is not None and not operation.retriable
+        if operation.result == 0 or has_failed or state.now >= operation.deadline:
             state.commits.remove(operation)
             if operation.synchronous:
                 invoke_completed_callbacks(state, out)
                 out.append(c.FinishCommit(operation.token, commit_error(operation)))
         elif not operation.synchronous and operation.retriable:
             state.commits.remove(operation)
-        elif waits and operation.retry_at is None:
+        elif operation.retriable and operation.retry_at is None:
             operation.retry_at = state.now + RETRY_BACKOFF_MS
         elif state.coordinator is None:
             coordinator_lookup.lookup_coordinator(state, out)

@@ -63,9 +63,11 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
-    new = [tp for tp, partition in state.assigned.items() if partition.state is FetchStates.INITIALIZING]
-    if new:
-        _fetch_committed_offsets(state, new, out)
+    without_position = [
+        tp for tp, partition in state.assigned.items() if partition.state is FetchStates.INITIALIZING
+    ]
+    if without_position:
+        _fetch_committed_offsets(state, without_position, out)
         return
     _reset_offsets(state, out)
     state.positions_settled = all(
@@ -106,6 +108,7 @@ def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
 
 
 def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition], out: Out) -> None:
+    """Send an OffsetFetch, unless one is in flight, the coordinator is unknown or all partitions back off."""
     if state.offset_fetch_in_flight:
         return
     coordinator_lookup.lookup_coordinator(state, out)
@@ -129,23 +132,23 @@ def on_offset_fetch_response(
     requested = cast("tuple[TopicPartition, ...]", entry.context)
     if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
-        _retry_later(state, requested)
+        _delay_retry(state, requested)
         return
     error, offsets = parse_offset_fetch(response)
-    inner = next((committed.error for committed in offsets.values() if committed.error), 0)
-    passes = error in _RETRIABLE_IN_2_6 if state.release.commits_synchronously else error in RETRIABLE
-    if error and passes:
+    partition_error = next((committed.error for committed in offsets.values() if committed.error), 0)
+    is_retriable = error in _RETRIABLE_IN_2_6 if state.release.commits_synchronously else error in RETRIABLE
+    if error and is_retriable:
         if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
             coordinator_lookup.mark_coordinator_unknown(state, out)
-        _retry_later(state, requested)
-    elif inner == E.UNSTABLE_OFFSET_COMMIT and not error:
-        _retry_later(state, requested)
-    elif error or inner:
-        unexpected = error != E.GROUP_AUTHORIZATION_FAILED
-        name = "KafkaException" if unexpected else exception_name(error)
+        _delay_retry(state, requested)
+    elif partition_error == E.UNSTABLE_OFFSET_COMMIT and not error:
+        _delay_retry(state, requested)
+    elif error or partition_error:
+        is_unexpected = error != E.GROUP_AUTHORIZATION_FAILED
+        name = "KafkaException" if is_unexpected else exception_name(error)
         state.pending_exception = (
             name,
-            f"Unexpected error in fetch offset response: {exception_name(error or inner)}",
+            f"Unexpected error in fetch offset response: {exception_name(error or partition_error)}",
         )
     else:
         state.committed_refreshed = True
@@ -159,7 +162,7 @@ def on_offset_fetch_response(
                 seek_partition(partition, committed.offset, committed.epoch)
 
 
-def _retry_later(state: JavaState, partitions: tuple[TopicPartition, ...]) -> None:
+def _delay_retry(state: JavaState, partitions: tuple[TopicPartition, ...]) -> None:
     for tp in partitions:
         if tp in state.assigned:
             state.assigned[tp].retry_at = state.now + RETRY_BACKOFF_MS
@@ -169,7 +172,7 @@ def _retry_later(state: JavaState, partitions: tuple[TopicPartition, ...]) -> No
 
 
 def _reset_offsets(state: JavaState, out: Out) -> None:
-    """Send one ListOffsets to each leader (resetOffsetsIfNeeded)."""
+    """Send one ListOffsets to each leader of positions that wait for a reset (resetOffsetsIfNeeded)."""
     requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, partition in sorted(state.assigned.items()):
         if (
@@ -184,11 +187,11 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
             continue
         requests.setdefault(leader.node, {})[tp] = (partition.timestamp, leader.epoch)
         partition.request_open = True
-    for number, partitions in requests.items():
+    for node, partitions in requests.items():
         request = list_offsets_request(partitions, isolation=state.isolation, timeout_ms=REQUEST_MS)
         send_request(
             state,
-            node_address(state, number),
+            node_address(state, node),
             request,
             out,
             {tp: timestamp for tp, (timestamp, _) in partitions.items()},
@@ -198,8 +201,12 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
 def on_list_offsets_response(
     state: JavaState, entry: InFlightRequest, response: ListOffsetsResponse | None, out: Out
 ) -> None:
+    """Handle a ListOffsets response (None for a lost connection): seek, or retry after new metadata.
+
+    Partitions that no longer wait for this reset are ignored.
+    """
     requested = cast("dict[TopicPartition, int]", entry.context)
-    listed = parse_list_offsets(response) if response is not None else {}
+    listed_offsets = parse_list_offsets(response) if response is not None else {}
     for tp, timestamp in requested.items():
         partition = state.assigned.get(tp)
         if (
@@ -209,11 +216,11 @@ def on_list_offsets_response(
         ):
             continue
         partition.request_open = False
-        answered = listed.get(tp)
-        if answered is None or answered.error:
+        listed = listed_offsets.get(tp)
+        if listed is None or listed.error:
             partition.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
         else:
-            seek_partition(partition, answered.offset)
+            seek_partition(partition, listed.offset)
 
 
 # -- validation
@@ -236,10 +243,10 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
         if leader is not None:
             requests.setdefault(leader.node, {})[tp] = (partition.epoch, leader.epoch)
             partition.request_open = True
-    for number, partitions in requests.items():
+    for node, partitions in requests.items():
         positions = {tp: state.assigned[tp].offset for tp in partitions}
         send_request(
-            state, node_address(state, number), offset_for_leader_epoch_request(partitions), out, positions
+            state, node_address(state, node), offset_for_leader_epoch_request(partitions), out, positions
         )
 
 
@@ -273,12 +280,14 @@ def on_offset_for_epoch_response(
             move_position(partition, FetchStates.FETCHING)
 
 
-def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
+def revalidate_changed_leaders(
+    state: JavaState, old_leaders: Mapping[str, Mapping[int, PartitionLeader]]
+) -> None:
     """Revalidate each position that has an epoch, if the epoch of its leader has increased (M149)."""
     for tp, partition in state.assigned.items():
-        was = before.get(tp.topic, {}).get(tp.partition)
-        now = state.cluster.leader(tp)
-        changed = was is not None and now is not None and now.epoch > was.epoch
-        if changed and partition.state is FetchStates.FETCHING and partition.epoch >= 0:
+        old = old_leaders.get(tp.topic, {}).get(tp.partition)
+        new = state.cluster.leader(tp)
+        is_newer = old is not None and new is not None and new.epoch > old.epoch
+        if is_newer and partition.state is FetchStates.FETCHING and partition.epoch >= 0:
             move_position(partition, FetchStates.AWAIT_VALIDATION)
             partition.request_open = state.positions_settled = False
