@@ -59,7 +59,10 @@ Offered = Mapping[int, tuple[int, int]]
 
 
 def negotiate_version(versions: Mapping[int, int], offered: Offered, api_key: int) -> int:
-    """Return the highest version of an API that both the client and the broker support."""
+    """Return the highest version of an API that both the client and the broker support.
+
+    If the broker does not offer the API, return the client's highest version.
+    """
     highest = versions[api_key]
     return min(highest, offered[api_key][1]) if api_key in offered else highest
 
@@ -92,15 +95,14 @@ class ClusterMetadata:
     controller: int = -1
 
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
-        """Apply a Metadata response. If `whole` is true, remove the topics that the response lacks."""
+        """Apply a Metadata response. If `whole` is true, remove the topics that the response lacks.
+
+        A topic with an error loses its partitions. A response without brokers keeps the known brokers.
+        """
         if response.brokers:
-            self.brokers = {
-                partition.node_id: (partition.host, partition.port) for partition in response.brokers
-            }
+            self.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
             self.racks = {
-                partition.node_id: partition.rack
-                for partition in response.brokers
-                if partition.rack is not None
+                broker.node_id: broker.rack for broker in response.brokers if broker.rack is not None
             }
         self.controller = response.controller_id
         if whole:
@@ -162,14 +164,15 @@ class ClusterMetadata:
         librdkafka.
         """
         regex = compiled(pattern)
-        test = regex.fullmatch if full else regex.search
-        return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
+        matches = regex.fullmatch if full else regex.search
+        return frozenset(topic for topic in self.topics if matches(topic) and not topic.startswith("__"))
 
 
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
     """Build a Metadata request for `topics`.
 
     If `topics` is None, the request is for all topics. If it is empty, the response lists only the brokers.
+    If `create` is true, the broker may create missing topics.
     """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
@@ -270,7 +273,11 @@ class FetchedOffset(NamedTuple):
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], version: int, *, stable: bool
 ) -> OffsetFetchRequest:
-    """Build an OffsetFetch request for the committed offsets of `partitions`."""
+    """Build an OffsetFetch request for the committed offsets of `partitions`.
+
+    If `stable` is true, the broker rejects partitions with pending transactional commits. Versions before v7
+    do not have this option.
+    """
     if version >= 8:
         group = OffsetFetchRequestGroup(
             group_id=group_id,
@@ -331,6 +338,7 @@ class ListedOffset(NamedTuple):
 
 
 def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset]:
+    """Map each partition of a ListOffsets response to its error, offset and leader epoch."""
     return {
         TopicPartition(topic.name, partition.partition_index): ListedOffset(
             partition.error_code, partition.offset, partition.leader_epoch
@@ -348,9 +356,9 @@ def offset_for_leader_epoch_request(
     `epochs` maps each partition to a pair: the leader epoch of the position, and the current leader epoch.
     """
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
-    for (topic, index), (epoch, current) in epochs.items():
+    for (topic, index), (epoch, current_epoch) in epochs.items():
         topics.setdefault(topic, []).append(
-            OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
+            OffsetForLeaderPartition(partition=index, current_leader_epoch=current_epoch, leader_epoch=epoch)
         )
     return OffsetForLeaderEpochRequest(
         replica_id=-1,
@@ -363,6 +371,7 @@ def offset_for_leader_epoch_request(
 def parse_offset_for_leader_epoch(
     response: OffsetForLeaderEpochResponse,
 ) -> dict[TopicPartition, ListedOffset]:
+    """Map each partition of an OffsetForLeaderEpoch response to its error, end offset and leader epoch."""
     return {
         TopicPartition(topic.topic, partition.partition): ListedOffset(
             partition.error_code, partition.end_offset, partition.leader_epoch
@@ -400,17 +409,17 @@ def fetch_request(
 
     The request has names and ids of topics, because some versions send names and others send ids. Brokers use
     `log_start_offset` only in requests from followers. Consumers send a constant, which differs between
-    clients.
+    clients. `session` is the id and the epoch of the fetch session.
     """
     topics: dict[str, list[FetchPartition]] = {}
-    for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
+    for (topic, index), (offset, epoch, partition_max_bytes) in partitions_to_fetch.items():
         topics.setdefault(topic, []).append(
             FetchPartition(
                 partition=index,
                 current_leader_epoch=epoch,
                 fetch_offset=offset,
                 log_start_offset=log_start_offset,
-                partition_max_bytes=bound,
+                partition_max_bytes=partition_max_bytes,
             )
         )
     ids = cluster.ids
@@ -470,13 +479,13 @@ def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, commit
     aborted = None
     if committed and data.aborted_transactions:
         aborted = AbortedTransactions(
-            [(record.producer_id, record.first_offset) for record in data.aborted_transactions]
+            [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
         )
     for batch in _complete_batches(data.records):
         if batch.last_offset < position:
             continue
-        skipped = aborted is not None and aborted.skips(batch)
-        if not skipped and not batch.is_control:
+        is_aborted = aborted is not None and aborted.skips(batch)
+        if not is_aborted and not batch.is_control:
             records += [
                 ModelRecord(tp, record.offset, record.timestamp, record.key, record.value)
                 for record in batch.records()
@@ -487,6 +496,7 @@ def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, commit
 
 
 def _complete_batches(records: bytes) -> Iterator[Batch]:
+    """Yield the batches before the first corrupt one."""
     try:
         yield from batches(records)
     except RecordError:

@@ -54,7 +54,8 @@ def _is_list_of_strings(value: object) -> bool:
     )
 
 
-_CHECKS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+# Annotation of an option -> a function that checks a value, and a text that describes the allowed values.
+_TYPE_CHECKS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "int": (
         lambda value: type(value) is int and 0 <= value < 2**31,
@@ -63,7 +64,8 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "str": (lambda value: isinstance(value, str), "a string"),
     "tuple[str, ...]": (_is_list_of_strings, "a list of strings"),
 }
-_ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, "")
+# For the other annotations.
+_NO_CHECK: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            holds, allowed = _CHECKS.get(str(option.type).removesuffix(" | None"), _ANYTHING)
+            annotation = str(option.type).removesuffix(" | None")
+            is_allowed, allowed_text = _TYPE_CHECKS.get(annotation, _NO_CHECK)
             value = getattr(self, option.name)
-            if value is not None and not holds(value):
-                raise ConfigError(option.name, value, allowed)
+            if value is not None and not is_allowed(value):
+                raise ConfigError(option.name, value, allowed_text)
         if self.isolation not in (None, "read_committed", "read_uncommitted"):
             raise ConfigError("isolation", self.isolation, "read_committed or read_uncommitted")
 
@@ -125,16 +128,16 @@ CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
 def make_config(options: Mapping[str, Any]) -> ModelConfig:
     """Build a configuration.
 
-    Raises ConfigError for an unknown option, and for a missing client_id or group_id.
+    Raises ConfigError for an unknown option, for a value of a wrong type, and for a missing client_id or
+    group_id.
     """
     names = [option.name for option in fields(ModelConfig)]
     for name, value in options.items():
         if name in names:
             continue
-        near = [key for key, ours in CONSUMER_OPTIONS.items() if ours == name] or get_close_matches(
-            name, names, n=1
-        )
-        hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(sorted(names))}"
+        same_option = [key for key, consumer_name in CONSUMER_OPTIONS.items() if consumer_name == name]
+        suggestions = same_option or get_close_matches(name, names, n=1)
+        hint = f"did you mean {suggestions[0]}?" if suggestions else f"allowed: {', '.join(sorted(names))}"
         raise ConfigError(name, value, f"models have no such option; {hint}")
     for name in ("client_id", "group_id"):
         if not isinstance(options.get(name), str):

@@ -54,5 +54,5 @@ def model_name(module: str) -> str:
 
     For any other module, return the last part of the module's name.
     """
-    names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
-    return names.get(module, module.rpartition(".")[2])
+    names_by_module = {f"{__package__}.{path}": name for name, path in MODELS.items()}
+    return names_by_module.get(module, module.rpartition(".")[2])

@@ -32,10 +32,13 @@ def plain_token(user: str, password: str, identity: str = "") -> bytes:
 
 
 def plain_frames(handshake: int, user: str, password: str, client_id: str) -> tuple[bytes, bytes]:
-    """Return the two frames of a PLAIN login: SaslHandshake in version `handshake`, then the PLAIN token."""
-    first = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), handshake, 1, client_id)
+    """Return the two frames of a PLAIN login: SaslHandshake in version `handshake`, then the PLAIN token.
+
+    Raises ConfigError if `user` or `password` contains NUL.
+    """
+    handshake_body = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), handshake, 1, client_id)
     token = plain_token(user, password)
     if handshake == 0:
-        return frame(first), frame(token)
-    request = SaslAuthenticateRequest(auth_bytes=token)
-    return frame(first), frame(encode_request(request, 0, 2, client_id))
+        return frame(handshake_body), frame(token)
+    token_body = encode_request(SaslAuthenticateRequest(auth_bytes=token), 0, 2, client_id)
+    return frame(handshake_body), frame(token_body)

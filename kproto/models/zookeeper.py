@@ -143,8 +143,8 @@ class ZooKeeperConsumer:
     name: str
     delay_ms: int
     owned: tuple[TopicPartition, ...] = ()
-    at: int | None = None  # When it rebalances next.
-    tries: int = 0
+    at: int | None = None  # The time of its next rebalance (ms), or None if no rebalance is scheduled.
+    tries: int = 0  # The rebalances that failed since the last change.
 
 
 @dataclass(slots=True)
@@ -159,6 +159,7 @@ class ZooKeeperState:
 
 
 def start(group: str, topics: Mapping[str, int]) -> ZooKeeperState:
+    """Return the state of a group without consumers. `topics` maps each topic to its partition count."""
     state = ZooKeeperState(group, dict(topics))
     for topic, count in topics.items():
         state.nodes[topic_path(topic)] = str(count)
@@ -211,6 +212,7 @@ def _notify_watchers(state: ZooKeeperState, now: int) -> None:
 
 
 def _end_session(state: ZooKeeperState, name: str) -> None:
+    """Remove a consumer and its ephemeral nodes."""
     consumer = state.consumers.pop(name)
     del state.nodes[f"{ids_path(state.group)}/{name}"]
     for tp in consumer.owned:
@@ -220,12 +222,15 @@ def _end_session(state: ZooKeeperState, name: str) -> None:
 def _rebalance(
     state: ZooKeeperState, consumer: ZooKeeperConsumer, now: int, out: list[ZooKeeperAction]
 ) -> None:
-    """Release, choose and register partitions; on a conflict, retry later (syncedRebalance)."""
+    """Release, choose and register partitions; on a conflict, retry later (syncedRebalance).
+
+    After the last try, report a failure instead.
+    """
     state.rebalances += 1
-    _release(state, consumer, out)
+    _release_partitions(state, consumer, out)
     acquired: list[TopicPartition] = []
     has_conflict = False
-    for tp in _decide(state, consumer.name):
+    for tp in _partitions_in_range(state, consumer.name):
         owner = state.nodes.setdefault(owner_path(state.group, *tp), consumer.name)
         if owner == consumer.name:
             acquired.append(tp)
@@ -244,7 +249,10 @@ def _rebalance(
     out.append(PartitionsOwned(consumer.name, consumer.owned))
 
 
-def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKeeperAction]) -> None:
+def _release_partitions(
+    state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKeeperAction]
+) -> None:
+    """Delete the owner nodes of a consumer's partitions, and report the partitions, if it owns any."""
     if consumer.owned:
         for tp in consumer.owned:
             del state.nodes[owner_path(state.group, *tp)]
@@ -252,14 +260,16 @@ def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKe
         consumer.owned = ()
 
 
-def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
+def _partitions_in_range(state: ZooKeeperState, name: str) -> list[TopicPartition]:
     """Return the partitions in a consumer's range. The ids of all consumers are read from the tree."""
     prefix = f"{ids_path(state.group)}/"
-    everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
-    place = everybody.index(name)
+    consumer_ids = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
+    position = consumer_ids.index(name)
     assigned: list[TopicPartition] = []
     for topic, count in sorted(state.topics.items()):
-        share, more = divmod(count, len(everybody))
-        first = place * share + min(place, more)
-        assigned += [TopicPartition(topic, number) for number in range(first, first + share + (place < more))]
+        share, remainder = divmod(count, len(consumer_ids))
+        # The first `remainder` consumers own one partition more than the others.
+        first = position * share + min(position, remainder)
+        end = first + share + (1 if position < remainder else 0)
+        assigned += [TopicPartition(topic, partition) for partition in range(first, end)]
     return assigned

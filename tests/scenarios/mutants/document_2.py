@@ -255,7 +255,7 @@ MUTANTS: Table = {
     "S2-20": Mutant(
         "consumers register in another path", zookeeper, "ids_path", lambda group: f"/groups/{group}"
     ),
-    "S2-21": Mutant("consumers never release partitions", zookeeper, "_release", nothing),
+    "S2-21": Mutant("consumers never release partitions", zookeeper, "_release_partitions", nothing),
     "S2-22": Mutant(
         "another broker is the coordinator",
         coordinator_lookup,
