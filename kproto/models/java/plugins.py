@@ -45,7 +45,10 @@ class CustomAssignor(Assignor, frozen=True):
 def on_consume(
     interceptors: tuple[Interceptor, ...], records: tuple[ModelRecord, ...], out: list[ModelAction]
 ) -> tuple[ModelRecord, ...]:
-    """Pass records through all interceptors in turn (ConsumerInterceptors.onConsume)."""
+    """Pass records through all interceptors in turn (ConsumerInterceptors.onConsume).
+
+    If an interceptor raises an exception, the next one gets the records of the last successful one.
+    """
     for interceptor in interceptors:
         try:
             records = interceptor.on_consume(records)

@@ -73,6 +73,7 @@ JAVA_4_3 = JavaRelease(
     sorts_partitions=True,
 )
 
+# Error code -> the name of Java's exception.
 EXCEPTIONS: dict[int, str] = {
     E.UNKNOWN_TOPIC_OR_PARTITION: "UnknownTopicOrPartitionException",
     E.REQUEST_TIMED_OUT: "TimeoutException",
@@ -95,6 +96,7 @@ EXCEPTIONS: dict[int, str] = {
 }
 
 
+# The message of the KafkaException that wraps an exception of the rebalance listener.
 CALLBACK = "User rebalance callback throws an error"
 # The names of KafkaException and its subclasses. If a callback throws one of them in onJoinComplete, poll
 # throws it unchanged. Poll wraps any other exception of the callback in a KafkaException.
@@ -112,7 +114,7 @@ _KAFKA_EXCEPTIONS = {
 
 
 def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return a KafkaException that wraps the exception of the application's callback."""
+    """Return (name, text) of a KafkaException that wraps the exception `cause` of a callback."""
     return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
 
 

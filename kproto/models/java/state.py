@@ -23,8 +23,11 @@ from .plugins import CustomAssignor, Interceptor
 from .release import JavaRelease
 
 Out = list[ModelAction]
+# The lanes of the consumer's connections (see `Address`).
 MAIN, COORDINATOR, BOOTSTRAP = "main", "coordinator", "bootstrap"
+# Default of retry.backoff.ms.
 RETRY_BACKOFF_MS = 100
+# A time in ms that is never reached.
 FOREVER = 2**62
 
 
@@ -81,7 +84,7 @@ NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
 
 B = BlockedOn
 # Transitions that close() causes. The application may call close() inside any other call, even in a callback.
-_CLOSE = {
+_CLOSE_EDGES = {
     B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
     B.NOTHING: "the call returns",
 }
@@ -99,12 +102,12 @@ BLOCKED_EDGES: Final[machine.Edges[BlockedOn]] = {
         B.CALLBACK: "poll calls the listener",
     },
     B.PREPARE_COMMIT: {
-        **_CLOSE,
+        **_CLOSE_EDGES,
         B.POLL: "the commit is complete, or wakeup interrupts it",
         B.CALLBACK: "unsubscribe calls the listener",
     },
     B.CALLBACK: {
-        **_CLOSE,
+        **_CLOSE_EDGES,
         B.POLL: "the listener of a poll has returned",
         B.PREPARE_COMMIT: "the listener of unsubscribe has returned",
         B.CLOSE_LEAVE: "close sends LeaveGroup",
@@ -187,6 +190,7 @@ class TopicPartitionState:
     # The timestamp that ListOffsets requests when this position is reset.
     timestamp: int = -2
     retry_at: int = 0
+    # Whether a request that resets or validates this position is in flight.
     request_open: bool = False
     paused: bool = False
     # pendingRevocation: the partition is no longer fetched, and its records are no longer returned.
@@ -197,7 +201,7 @@ class JavaCompletedFetch(msgspec.Struct):
     """The records of one partition in a Fetch response (CompletedFetch)."""
 
     tp: TopicPartition
-    offset: int
+    offset: int  # The position at which the records start.
     fetched: FetchedRecords
     error: int = 0
 
@@ -216,6 +220,7 @@ class InFlightRequest(msgspec.Struct):
 
     send: SendRequest
     generation: JavaGeneration = NO_GENERATION
+    # A value of the sender, which the handler of the response needs.
     context: object = None
 
 
@@ -234,7 +239,7 @@ class CommitOperation:
     fenced: bool = False
     deadline: int = FOREVER
     retry_at: int | None = None
-    open: bool = False
+    open: bool = False  # Whether OffsetCommit is in flight.
 
 
 @dataclass(slots=True)
@@ -283,15 +288,14 @@ class JavaState:
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
     cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
+    # The requests in flight, by the `id` of their messages.
     open: dict[int, InFlightRequest] = field(default_factory=dict[int, InFlightRequest])
-    connected: bool = False
+    connected: bool = False  # Whether a request was sent to a broker of the metadata.
 
     # Metadata
-    metadata_at: int | None = None
-    metadata_open: bool = False
-    metadata_wanted: bool = False
-    metadata_last: int = -FOREVER
-    topics_known: frozenset[str] = frozenset()
+    metadata_open: bool = False  # Whether a Metadata request is in flight.
+    metadata_wanted: bool = False  # Whether metadata is requested before it expires.
+    metadata_last: int = -FOREVER  # The time of the last response or failure.
 
     # Subscription
     topics: frozenset[str] = frozenset()
@@ -300,20 +304,20 @@ class JavaState:
     assigned: dict[TopicPartition, TopicPartitionState] = field(
         default_factory=dict[TopicPartition, TopicPartitionState]
     )
-    group_topics: frozenset[str] = frozenset()
+    group_topics: frozenset[str] = frozenset()  # The leader's: topics of all members.
 
     # AbstractCoordinator
     state: JavaMemberState = M.UNJOINED
     generation: JavaGeneration = NO_GENERATION
     rejoin_needed: bool = True
-    needs_prepare: bool = True
-    reason: str = ""
+    needs_prepare: bool = True  # Whether onJoinPrepare runs before the next JoinGroup.
+    reason: str = ""  # The reason of the next JoinGroup (KIP-800).
     join_in_flight: bool = False
-    join_result: bytes | None = None
-    join_error: int | None = None
+    join_result: bytes | None = None  # The assignment of SyncGroup, until onJoinComplete has run.
+    join_error: int | None = None  # The error code of the last join, until poll handles it.
     coordinator: Address | None = None
-    find_open: bool = False
-    find_failed: int = 0
+    find_open: bool = False  # Whether FindCoordinator is in flight.
+    find_failed: int = 0  # The failed lookups since the last successful one.
     find_retry_at: int = 0
     find_error: tuple[str, str] | None = None
     join_retry_at: int = 0
@@ -336,10 +340,12 @@ class JavaState:
     callback_exception: tuple[str, str] | None = None
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False
+    # Whether the leader waits for metadata of the group's topics before it assigns their partitions.
     awaiting_metadata: bool = False
     metadata_snapshot: dict[str, object] | None = None
+    # The leader's snapshot at the last assignment. It joins again if `metadata_snapshot` differs.
     assignment_snapshot: dict[str, object] | None = None
-    joined_topics: frozenset[str] | None = None
+    joined_topics: frozenset[str] | None = None  # The subscription of the last JoinGroup.
     # Assignor name -> (the last assignment passed to its onAssignment, the generation).
     previous: dict[str, tuple[tuple[TopicPartition, ...], int]] = field(
         default_factory=dict[str, "tuple[tuple[TopicPartition, ...], int]"]
@@ -377,26 +383,29 @@ class JavaState:
     closed: bool = False
     # The calls of commitSync and commitAsync that are not complete.
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
+    # The start of the join that waits for a Metadata response, because the subscription is a pattern (M201).
     pattern_refresh_since: int | None = None
-    committed_refreshed: bool = False
+    committed_refreshed: bool = False  # Whether committed offsets have arrived, and are not validated yet.
     # Whether every assigned partition has a valid position (hasAllFetchPositions).
     positions_settled: bool = False
 
     def __post_init__(self) -> None:
         """Set each option from the configuration, or to Java's default if the configuration has None."""
 
-        def ms(configured: int | None, default: int) -> int:
+        def or_default(configured: int | None, default: int) -> int:
             return default if configured is None else configured
 
         config = self.config
         if config.reset not in (None, "earliest", "latest", "none"):
             raise ConfigError("reset", config.reset, "earliest, latest or none")
-        self.session_ms = ms(config.session_ms, 10_000 if self.release.commits_synchronously else 45_000)
-        self.heartbeat_ms = ms(config.heartbeat_ms, 3_000)
-        self.max_poll_ms = ms(config.max_poll_ms, 300_000)
-        self.metadata_ms = ms(config.metadata_ms, 300_000)
-        self.auto_commit_ms = ms(config.auto_commit_ms, 5_000)
-        self.fetch_wait_ms = ms(config.fetch_wait_ms, 500)
+        self.session_ms = or_default(
+            config.session_ms, 10_000 if self.release.commits_synchronously else 45_000
+        )
+        self.heartbeat_ms = or_default(config.heartbeat_ms, 3_000)
+        self.max_poll_ms = or_default(config.max_poll_ms, 300_000)
+        self.metadata_ms = or_default(config.metadata_ms, 300_000)
+        self.auto_commit_ms = or_default(config.auto_commit_ms, 5_000)
+        self.fetch_wait_ms = or_default(config.fetch_wait_ms, 500)
         self.auto_commit = config.auto_commit is not False
         self.isolation = 1 if config.isolation == "read_committed" else 0
         self.interceptors = cast("tuple[Interceptor, ...]", config.extra.get("interceptor.classes", ()))
@@ -407,11 +416,17 @@ class JavaState:
 
 
 def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
-    """Return the state of a consumer before its first event."""
-    own = cast("tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
-    assignors = resolve_assignors(
-        own or (release.assignors_2_6.get(name, name) for name in config.assignors or release.assignors)
+    """Return the state of a consumer before its first event.
+
+    The assignors are those of the application, or else those of the configuration or the release's default.
+    """
+    custom_assignors = cast(
+        "tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ())
     )
+    named_assignors = (
+        release.assignors_2_6.get(name, name) for name in config.assignors or release.assignors
+    )
+    assignors = resolve_assignors(custom_assignors or named_assignors)
     return JavaState(release, config, assignors, is_cooperative(assignors))
 
 
@@ -433,7 +448,7 @@ def send_request(
     context: object = None,
     timeout_ms: int = 30_000,
 ) -> InFlightRequest:
-    """Send `request` in the highest version that both sides support."""
+    """Send `request` in the highest version that both sides support, and track it in `state.open`."""
     api_key = type(request).__api_key__
     assert api_key is not None
     version = negotiate_version(state.release.versions, state.offered, api_key)
@@ -444,6 +459,7 @@ def send_request(
 
 
 def request_version(state: JavaState, api_key: int) -> int:
+    """Return the version in which `send_request` sends requests of an API."""
     return negotiate_version(state.release.versions, state.offered, api_key)
 
 
@@ -455,12 +471,14 @@ def least_loaded_node(state: JavaState) -> Address:
     return Address(host, port, BOOTSTRAP)
 
 
-def node_address(state: JavaState, number: int) -> Address:
+def node_address(state: JavaState, node: int) -> Address:
+    """Return the address for a request to a broker, and record that the consumer connects to a broker."""
     state.connected = True
-    host, port = state.cluster.brokers[number]
+    host, port = state.cluster.brokers[node]
     return Address(host, port, MAIN)
 
 
+# The error codes whose exceptions are RetriableExceptions in Java.
 RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

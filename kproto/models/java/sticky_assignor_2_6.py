@@ -42,10 +42,10 @@ def assign(
     """
     if _subscriptions_differ(members):
         return cooperative_sticky.assign(partitions, members, racks)
-    plan, moving = _constrained_assign(
+    plan, new_owners = _constrained_assign(
         partitions, {name: members[name].owned for name in hash_order(members)}
     )
-    return {member: [tp for tp in plan[member] if moving.get(tp) != member] for member in members}
+    return {member: [tp for tp in plan[member] if new_owners.get(tp) != member] for member in members}
 
 
 def assign_eager(
@@ -58,16 +58,16 @@ def assign_eager(
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
-    newest, believed = -1, list[str]()
+    max_generation, accepted_members = -1, list[str]()
     for member in hash_order(members):
         claimed, generation = read_sticky_user_data(members[member].user_data)
         owned[member] = ()
-        if newest > (-1 if generation is None else generation):
+        if max_generation > (-1 if generation is None else generation):
             continue
-        if generation is not None and generation > newest:
-            owned.update(dict.fromkeys(believed, ()))
-            newest, believed = generation, []
-        believed.append(member)
+        if generation is not None and generation > max_generation:
+            owned.update(dict.fromkeys(accepted_members, ()))
+            max_generation, accepted_members = generation, []
+        accepted_members.append(member)
         owned[member] = claimed
     plan, _ = _constrained_assign(partitions, owned)
     return {member: plan[member] for member in members}
@@ -87,67 +87,83 @@ def _constrained_assign(
     unassigned = dict.fromkeys(
         TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])
     )
-    least, more = divmod(len(unassigned), len(claims))
-    most = least + (more > 0)
+    min_quota, remainder = divmod(len(unassigned), len(claims))
+    max_quota = min_quota + (remainder > 0)
     plan: Plan = {}
     released_partitions: set[TopicPartition] = set()
     for member, claimed in claims.items():
         owned = [tp for tp in claimed if tp.topic in partitions]
-        plan[member] = owned[:most]
-        released_partitions.update(owned[most:])
+        plan[member] = owned[:max_quota]
+        released_partitions.update(owned[max_quota:])
         for tp in plan[member]:
             unassigned.pop(tp, None)
-    under = sorted(member for member in plan if len(plan[member]) < least)
-    exact = deque(name for name in plan if name not in under and len(plan[name]) == least)
-    full = deque(name for name in plan if name not in under and len(plan[name]) == most)
-    moving = _assign_unowned(plan, under, exact, deque(unassigned), least, released_partitions)
-    moving |= _take_from_full(plan, under, exact, full, least)
-    return plan, moving
+    unfilled_members = sorted(member for member in plan if len(plan[member]) < min_quota)
+    min_capacity_members = deque(name for name in plan if len(plan[name]) == min_quota)
+    # If the partitions divide evenly, minimum and maximum are equal, and both queues have the same members.
+    max_capacity_members = deque(name for name in plan if len(plan[name]) == max_quota)
+    new_owners = _assign_unowned(
+        plan, unfilled_members, min_capacity_members, deque(unassigned), min_quota, released_partitions
+    )
+    new_owners |= _take_from_full(
+        plan, unfilled_members, min_capacity_members, max_capacity_members, min_quota
+    )
+    return plan, new_owners
 
 
 def _assign_unowned(
     plan: Plan,
-    under: list[str],
-    exact: deque[str],
+    unfilled_members: list[str],
+    min_capacity_members: deque[str],
     unassigned: deque[TopicPartition],
-    least: int,
+    min_quota: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Assign the free partitions in turn: to members below the minimum, then to members with the minimum."""
-    moving: dict[TopicPartition, str] = {}
+    """Assign the free partitions in turn: to members below the minimum, then to members with the minimum.
 
-    def give(member: str) -> None:
+    `unfilled_members` then contains the members that are still below the minimum. Return the new owners of
+    released partitions.
+    """
+    new_owners: dict[TopicPartition, str] = {}
+
+    def assign_next(member: str) -> None:
         tp = unassigned.popleft()
         plan[member].append(tp)
         if tp in released_partitions:
-            moving[tp] = member
+            new_owners[tp] = member
 
-    while under and unassigned:
-        for member in under[: len(unassigned)]:
-            give(member)
-            if len(plan[member]) == least:
-                exact.append(member)
-        under[:] = [name for name in under if len(plan[name]) < least]
+    while unfilled_members and unassigned:
+        for member in unfilled_members[: len(unassigned)]:
+            assign_next(member)
+            if len(plan[member]) == min_quota:
+                min_capacity_members.append(member)
+        unfilled_members[:] = [name for name in unfilled_members if len(plan[name]) < min_quota]
     while unassigned:
-        give(exact.popleft())
-    return moving
+        assign_next(min_capacity_members.popleft())
+    return new_owners
 
 
 def _take_from_full(
-    plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
+    plan: Plan,
+    unfilled_members: list[str],
+    min_capacity_members: deque[str],
+    max_capacity_members: deque[str],
+    min_quota: int,
 ) -> dict[TopicPartition, str]:
-    """Move the first partitions of members in `full`, until each member in `under` has `least` partitions."""
-    moving: dict[TopicPartition, str] = {}
-    for member in under:
-        while len(plan[member]) < least:
-            tp = plan[full.popleft()].pop(0)
+    """Move the first partitions of members with the maximum, until every member has the minimum.
+
+    Return the new owner of each moved partition.
+    """
+    new_owners: dict[TopicPartition, str] = {}
+    for member in unfilled_members:
+        while len(plan[member]) < min_quota:
+            tp = plan[max_capacity_members.popleft()].pop(0)
             plan[member].append(tp)
-            moving[tp] = member
-        exact.append(member)
-    return moving
+            new_owners[tp] = member
+        min_capacity_members.append(member)
+    return new_owners
 
 
-def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
+def _encode_user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
     """Encode the last assignment without sorting it, because the leader depends on its order.
 
     If the member owned too many partitions, the leader lets it keep those that come first in the assignment.
@@ -161,7 +177,7 @@ def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> by
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
-STICKY_2_6 = Assignor("sticky", assign_eager, _user_data)
+STICKY_2_6 = Assignor("sticky", assign_eager, _encode_user_data)
 COOPERATIVE_STICKY_2_6 = Assignor(
     "cooperative-sticky", assign, ASSIGNORS["cooperative-sticky"].user_data, cooperative=True
 )
