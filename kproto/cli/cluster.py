@@ -12,6 +12,7 @@ from .connection import (
     add_verb,
     add_verbs,
     admin_client,
+    done_items,
     exit_code,
     say_not_executed,
     succeeded,
@@ -67,8 +68,16 @@ def _add_partitions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _partitions(admin: Admin, words: Sequence[str]) -> list[TopicPartition]:
-    return [partition for word in words for partition in topic_partitions("TOPIC", word, admin.partitions)]
+def _partitions(admin: Admin, words: Sequence[str], failures: list[KprotoError]) -> list[TopicPartition]:
+    """Return the partitions that `words` name; add the errors of missing topics to `failures`."""
+    partitions: list[TopicPartition] = []
+
+    def collect(word: str) -> None:
+        partitions.extend(topic_partitions("TOPIC", word, admin.partitions))
+
+    for _ in done_items(words, collect, failures):
+        pass
+    return partitions
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -102,6 +111,11 @@ def _log_dirs(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         nodes = options.brokers or sorted(admin.metadata([]).brokers)
         described = succeeded(lambda: admin.describe_log_dirs(nodes), failures)
+        directories = [directory for of_node in described.values() for directory in of_node.values()]
+        stored = {partition.topic for directory in directories for partition in directory.replicas}
+        absent = [topic for topic in options.topics if topic not in stored]
+        if absent:  # Either the topic is missing, or the selected brokers have no replica of it.
+            succeeded(lambda: admin.describe_topics(absent), failures)
     rows: list[tuple[object, ...]] = []
     for node, directories in described.items():
         for path, directory in directories.items():
@@ -134,14 +148,18 @@ def _elect(options: argparse.Namespace) -> int:
     kind = "unclean" if options.unclean else "preferred"
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topics or sorted(admin.topics()))
+        partitions = _partitions(admin, options.topics or sorted(admin.topics()), failures)
         if not options.execute:
-            for partition in partitions:
-                print(
-                    f"{kind} election for {cell(partition)}; its leader is broker {admin.leader(partition)}"
-                )
-            return say_not_executed("no leader was elected")
-        elected = succeeded(lambda: admin.elect_leaders(kind, partitions), failures)
+
+            def print_plan(partition: TopicPartition) -> None:
+                leader = admin.leader(partition)
+                print(f"{kind} election for {cell(partition)}; its leader is broker {leader}")
+
+            for _ in done_items(partitions, print_plan, failures):
+                pass
+            say_not_executed("no leader was elected")
+            return exit_code("cluster elect", failures)
+        elected = succeeded(lambda: admin.elect_leaders(kind, partitions), failures) if partitions else {}
     if options.json:
         print_json(
             {"topic": partition.topic, "partition": partition.partition, "elected": changed}

@@ -138,15 +138,21 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _print_group(admin: Admin, name: str, options: argparse.Namespace) -> None:
-    group = admin.group(name)
-    if group.type is None:
-        raise KprotoError(f"the group {name!r} does not exist")
+    group = _existing_group(admin, name)
     if options.members:
         _print_members(group, as_json=options.json)
     elif options.state:
         _print_state(admin, group, as_json=options.json)
     else:
         _print_offsets(admin, group, as_json=options.json)
+
+
+def _existing_group(admin: Admin, name: str) -> Group:
+    """Return a group. Raises KprotoError if it does not exist."""
+    group = admin.group(name)
+    if group.type is None:
+        raise KprotoError(f"the group {name!r} does not exist")
+    return group
 
 
 def _print_offsets(admin: Admin, group: Group, *, as_json: bool) -> None:
@@ -290,22 +296,28 @@ def _partitions(admin: Admin, words: Sequence[str], group: Group) -> list[TopicP
 
 def _delete(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
+    names = dict.fromkeys(options.groups)
     with admin_client(options) as admin:
-        if not options.execute:
-            for name in options.groups:
-                group = admin.group(name)
-                count = f"{len(group.committed)} committed offsets and {len(group.members)} members"
-                print(f"delete group {cell(name)} in state {group.state}, with {count}")
-            return say_not_executed("nothing was deleted")
-        for name in done_items(options.groups, lambda name: admin.delete_groups([name]), failures):
-            _report(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
+        if options.execute:
+            for name in done_items(names, lambda name: admin.delete_groups([name]), failures):
+                _report(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
+            return exit_code("groups delete", failures)
+        for name in names:
+            try:
+                group = _existing_group(admin, name)
+            except KprotoError as error:
+                failures.append(error)
+                continue
+            count = f"{len(group.committed)} committed offsets and {len(group.members)} members"
+            print(f"delete group {cell(name)} in state {group.state}, with {count}")
+    say_not_executed("nothing was deleted")
     return exit_code("groups delete", failures)
 
 
 def _delete_offsets(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topic, admin.group(options.group))
+        partitions = _partitions(admin, options.topic, _existing_group(admin, options.group))
         if not options.execute:
             for partition in partitions:
                 print(f"delete the committed offset of {cell(partition)} in group {cell(options.group)}")

@@ -22,7 +22,7 @@ from .tables import cell, print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from consumer import OffsetAt, TopicPartition
+    from consumer import Admin, OffsetAt, TopicPartition
 
 
 def add(commands: Subparsers) -> None:
@@ -107,15 +107,9 @@ def _delete(options: argparse.Namespace) -> int:
     wanted = dict(_record_bound(word) for word in options.partitions)
     with admin_client(options) as admin:
         if not options.execute:
-            starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
-            ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
-            for partition, before in wanted.items():
-                bound = ends[partition].offset if before == "latest" else before
-                print(
-                    f"delete the records of {cell(partition)} below offset {bound}; "
-                    f"the first offset is {starts[partition].offset}"
-                )
-            return say_not_executed("nothing was deleted")
+            _print_plan(admin, wanted, failures)
+            say_not_executed("nothing was deleted")
+            return exit_code("offsets delete-records", failures)
         deleted = succeeded(lambda: admin.delete_records(wanted), failures)
     for partition, start in deleted.items():
         if options.json:
@@ -123,6 +117,22 @@ def _delete(options: argparse.Namespace) -> int:
         else:
             print(f"partition: {cell(partition)}\tlow_watermark: {start}")
     return exit_code("offsets delete-records", failures)
+
+
+def _print_plan(admin: Admin, wanted: dict[TopicPartition, int | str], failures: list[KprotoError]) -> None:
+    """Print which records would be deleted; add the errors of missing partitions to `failures`."""
+
+    def print_partition(partition: TopicPartition) -> None:
+        [start] = admin.list_offsets({partition: "earliest"}).values()
+        [end] = admin.list_offsets({partition: "latest"}).values()
+        bound = end.offset if wanted[partition] == "latest" else wanted[partition]
+        print(
+            f"delete the records of {cell(partition)} below offset {bound}; "
+            f"the first offset is {start.offset}"
+        )
+
+    for _ in done_items(wanted, print_partition, failures):
+        pass
 
 
 def _record_bound(word: str) -> tuple[TopicPartition, int | str]:

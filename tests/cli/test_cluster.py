@@ -42,6 +42,22 @@ def test_log_directories_of_an_unknown_broker_are_an_error(shell: Shell) -> None
     assert "broker 9" in shell.errors
 
 
+def test_log_directories_of_a_missing_topic_are_an_error(shell: Shell) -> None:
+    shell("topics create held")
+    assert [row["topic"] for row in shell.json("cluster log-dirs held missing", code=1)] == ["held"]
+    assert "topic 'missing'" in shell.errors
+
+
+def test_a_missing_topic_or_partition_does_not_hide_other_elections(shell: Shell) -> None:
+    shell("topics create voted")
+    for execute in ("", " --execute"):
+        [line] = shell(f"cluster elect voted:0,9 missing{execute}", code=1)
+        assert "voted-0" in line
+        assert "topic 'missing'" in shell.errors
+        assert "voted-9" in shell.errors
+        assert shell(f"cluster elect missing{execute}", code=1) == []
+
+
 def test_leaders_are_elected_only_with_execute(shell: Shell) -> None:
     shell("topics create led --partitions 2")
     assert shell("cluster elect led:1") == ["preferred election for led-1; its leader is broker 1"]

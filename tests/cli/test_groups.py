@@ -221,6 +221,14 @@ def test_groups_and_single_offsets_are_deleted(shell: Shell, group: str) -> None
     assert f"the group {group!r} does not exist" in shell.errors
 
 
+def test_the_plan_of_a_deletion_reports_missing_groups(shell: Shell, group: str) -> None:
+    plan = shell(f"groups delete {group} nowhere", code=1)
+    assert plan == [f"delete group {group} in state Empty, with 2 committed offsets and 0 members"]
+    assert "the group 'nowhere' does not exist" in shell.errors
+    assert shell("groups delete-offsets nowhere --topic g", code=1) == []
+    assert "the group 'nowhere' does not exist" in shell.errors
+
+
 def test_the_list_shows_types_and_states(shell: Shell, group: str) -> None:
     [listed] = [row for row in shell.json("groups list") if row["group"] == group]
     assert (listed["type"], listed["state"]) == ("classic", "Empty")

@@ -57,6 +57,13 @@ def test_records_are_deleted_only_with_execute(shell: Shell) -> None:
     assert shell("offsets list deleted --time earliest") == ["deleted:0:5"]
 
 
+def test_the_plan_to_delete_records_reports_missing_partitions(shell: Shell) -> None:
+    plan = shell("offsets delete-records missing:0=1 deleted:7=1 o:0=0", code=1)
+    assert [line.split(" below ")[0] for line in plan] == ["delete the records of o-0"]
+    assert "topic 'missing' does not exist" in shell.errors
+    assert "deleted-7" in shell.errors
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
