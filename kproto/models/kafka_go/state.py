@@ -134,6 +134,7 @@ class PartitionWatcher:
     topic: str
     ticker: GoTicker
     count: int | None = None  # The topic's partition count; None until the first Metadata response.
+    # The Metadata request in flight.
     open: Message | None = None
 
 
@@ -208,11 +209,14 @@ class PartitionReader:
     assignment_version: int
     offset: int
     state: ReaderPhase = ReaderPhase.LOOKING_UP
+    # Restarts since the reader last started successfully.
     attempt: int = 0
+    # Consecutive errors of Fetch.
     errors: int = 0
     # When its backoff ends.
     at: int | None = None
     address: Address | None = None
+    # The request in flight.
     open: Message | None = None
     first_offset: int = 0
     last_offset: int = 0
@@ -245,7 +249,9 @@ class ReaderCommitLoop:
     """Reader.commitLoop of one generation."""
 
     ticker: GoTicker | None  # None for commitLoopImmediate.
+    # offsetStash: the highest offset of each partition that is not committed yet.
     stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    # The calls of CommitMessages that wait for the commit in flight.
     replying_to: list[CommitRequest] = field(default_factory=list[CommitRequest])
     open: Message | None = None
     attempt: int = 0
@@ -346,17 +352,18 @@ def start(config: ModelConfig) -> KafkaGoState:
         commit_ms=(config.auto_commit_ms or 1_000) if config.auto_commit else None,
         start_offset=LAST_OFFSET if config.reset == "latest" else FIRST_OFFSET,
         balancers=balancers,
-        capacity=_number(config, "QueueCapacity", 100),
-        max_bytes=_number(config, "MaxBytes", 1_000_000),
-        backoff_ms=_number(config, "JoinGroupBackoff", 5_000),
+        capacity=_positive_option(config, "QueueCapacity", 100),
+        max_bytes=_positive_option(config, "MaxBytes", 1_000_000),
+        backoff_ms=_positive_option(config, "JoinGroupBackoff", 5_000),
     )
 
 
-def _number(config: ModelConfig, name: str, default: int) -> int:
-    number = config.extra.get(name, default)
-    if not isinstance(number, int) or number < 1:
-        raise ConfigError(name, number, "an integer of at least 1")
-    return number
+def _positive_option(config: ModelConfig, name: str, default: int) -> int:
+    """Return an option of `config.extra`. Raises ConfigError unless it is an integer of at least 1."""
+    value = config.extra.get(name, default)
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(name, value, "an integer of at least 1")
+    return value
 
 
 def move(state: KafkaGoState, to: ConsumerGroupPhase) -> None:
@@ -372,6 +379,7 @@ def move_reader(reader: PartitionReader, to: ReaderPhase) -> None:
 def send_request(
     out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS
 ) -> Message:
+    """Send `request` in this version, and return it, so that the caller can recognize its response."""
     out.append(SendRequest(to, request, version, timeout_ms))
     return request
 

@@ -45,11 +45,14 @@ from .state import (
     ensure_toppar,
 )
 
-UNLIMITED = 2**31
+UNLIMITED_RETRIES = 2**31
 
 
 def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """Add partitions with their offsets; return the error or None (rd_kafka_assignment_add)."""
+    """Add partitions with their offsets; return None, or the error, after which no partition is added.
+
+    Follows rd_kafka_assignment_add.
+    """
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:
             return ("_INVALID_ARG", f"{tp.topic} [{tp.partition}] has invalid start offset {offset}")
@@ -78,7 +81,10 @@ def clear(state: LibrdkafkaState) -> int:
 
 
 def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
-    """Remove `partitions`; return the error or None (rd_kafka_assignment_subtract)."""
+    """Remove `partitions`; return None, or the error, after which no partition is removed.
+
+    Follows rd_kafka_assignment_subtract.
+    """
     removed = list(partitions)
     for tp in removed:
         if tp not in state.assignment:
@@ -117,6 +123,7 @@ def serve(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
+    """Stop the removed partitions, drop their stored offsets, and commit these with enable.auto.commit."""
     offsets: dict[TopicPartition, FetchPos] = {}
     for tp in state.removed:
         toppar_state = ensure_toppar(state, tp)
@@ -134,24 +141,29 @@ def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_pending(state: LibrdkafkaState, out: Out) -> None:
+    """Start the pending partitions that have an offset, and request the committed offsets of the others.
+
+    While the coordinator is unknown or an OffsetFetch is in flight, the others stay pending.
+    """
     can_query = state.coord.state is CgrpState.UP and not state.wait_commits and not state.queried
-    query: list[TopicPartition] = []
+    partitions_to_query: list[TopicPartition] = []
     for tp, position in reversed(list(state.pending.items())):
         if position.offset != STORED:
             del state.pending[tp]
             toppar.start(state, ensure_toppar(state, tp), position, out)
         elif can_query:
             del state.pending[tp]
-            query.append(tp)
-    if query and state.coordinator is not None:
-        state.queried.update(query)
+            partitions_to_query.append(tp)
+    if partitions_to_query and state.coordinator is not None:
+        state.queried.update(partitions_to_query)
         request = offset_fetch_request(
             state.config.group_id,
-            query,
+            partitions_to_query,
             _offset_fetch_version(state),
             stable=state.isolation == 1 and not _lacks_require_stable(state),
         )
-        send_request(state, state.coordinator, request, out, (state.assignment_version, tuple(query)))
+        context = (state.assignment_version, tuple(partitions_to_query))
+        send_request(state, state.coordinator, request, out, context)
 
 
 def _offset_fetch_version(state: LibrdkafkaState) -> int:
@@ -170,16 +182,17 @@ def on_offset_fetch_response(
 
     rd_kafka_assignment_handle_OffsetFetch.
     """
-    version, requested = cast("tuple[int, tuple[TopicPartition, ...]]", entry.context)
+    assignment_version, requested = cast("tuple[int, tuple[TopicPartition, ...]]", entry.context)
     error, offsets = (code, {}) if response is None else parse_offset_fetch(response)
-    unstable = any(
+    is_unstable = any(
         committed_offset.error == E.UNSTABLE_OFFSET_COMMIT for committed_offset in offsets.values()
     )
-    do = err_action(error)
-    if ErrAction.REFRESH in do:
+    actions = err_action(error)
+    if ErrAction.REFRESH in actions:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
-    retriable = ErrAction.RETRY in do or unstable
-    if retriable and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
+    is_retriable = ErrAction.RETRY in actions or is_unstable
+    is_current = assignment_version == state.assignment_version
+    if is_retriable and is_current and retry_request(state, entry, UNLIMITED_RETRIES):
         return
     if error:
         text = (

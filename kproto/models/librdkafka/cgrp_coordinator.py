@@ -21,10 +21,12 @@ from .err_texts import err2str
 from .request import BOOTSTRAP, COORDINATOR, TRANSPORT, ErrAction, any_usable_broker, err_action, send_request
 from .state import COORD_EDGES, UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf
 
-QUERY_MS = 500
+# The minimum interval between two FindCoordinator requests while the coordinator is unknown.
+QUERY_INTERVAL_MS = 500
+# The time until the connection to the coordinator is open again after it was lost.
 RECONNECT_MS = 100
 # Default of coordinator.query.interval.ms.
-RELAXED_MS = 600_000
+RELAXED_QUERY_INTERVAL_MS = 600_000
 
 
 def coord_query(state: LibrdkafkaState, out: Out) -> None:
@@ -55,7 +57,7 @@ def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
 def on_find_coordinator_response(
     state: LibrdkafkaState, entry: RequestBuf, response: FindCoordinatorResponse, out: Out
 ) -> None:
-    """Adopt the coordinator (rd_kafka_cgrp_handle_FindCoordinator)."""
+    """Adopt the coordinator, and start to connect to it (rd_kafka_cgrp_handle_FindCoordinator)."""
     coordinator = parse_find_coordinator(response)
     if coordinator.error:
         on_find_coordinator_error(state, coordinator.error, coordinator.message, out)
@@ -64,21 +66,21 @@ def on_find_coordinator_response(
         return
     address = Address(coordinator.host, coordinator.port, COORDINATOR)
     state.cluster.brokers.setdefault(coordinator.node, (coordinator.host, coordinator.port))
-    first = entry.send.to.lane == BOOTSTRAP
-    changed = address != state.coordinator
+    is_from_bootstrap = entry.send.to.lane == BOOTSTRAP
+    has_changed = address != state.coordinator
     state.coordinator = address
     if state.coord.state is not UP:
         ensure_state(state.coord, CgrpState.WAIT_BROKER_TRANSPORT, COORD_EDGES)
-        if first:
+        if is_from_bootstrap:
             on_first_broker_connection(state, out)
-        elif changed:
+        elif has_changed:
             coord_query(state, out)
             if state.coord.up_at is None:
                 state.coord.up_at = state.now
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Send Metadata and FindCoordinator again when the first broker connection is open.
+    """Send Metadata and FindCoordinator again when the first broker connection is open. Only do so once.
 
     A connection to a bootstrap address does not count as the first, because the node id of its broker is
     unknown.
@@ -100,9 +102,10 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
 
     An error that is not retriable is reported, unless it is the error that was reported last.
     """
+    is_retriable = code == TRANSPORT or ErrAction.RETRY in err_action(code)
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None
-    elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.coord.last_error:
+    elif not is_retriable and code != state.coord.last_error:
         state.coord.last_error = code
         text = f"FindCoordinator response error: {message or err2str(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
@@ -113,7 +116,7 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
     """Perform the next step of the lookup; return whether the coordinator is connected."""
     if state.coord.state is CgrpState.QUERY_COORD:
-        if state.coord.query_interval.due(QUERY_MS, state.now):
+        if state.coord.query_interval.due(QUERY_INTERVAL_MS, state.now):
             coord_query(state, out)
     elif state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
         if state.coord.up_at is not None and state.coord.up_at <= state.now:
@@ -121,6 +124,6 @@ def serve(state: LibrdkafkaState, out: Out) -> bool:
             state.coord.up_at = None
             state.coord.last_error = 0
             state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
-    elif state.coord.state is UP and state.coord.query_interval.due(RELAXED_MS, state.now):
+    elif state.coord.state is UP and state.coord.query_interval.due(RELAXED_QUERY_INTERVAL_MS, state.now):
         coord_query(state, out)
     return state.coord.state is UP

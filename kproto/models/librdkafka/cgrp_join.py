@@ -57,15 +57,19 @@ JOIN_GRACE_MS = 3_000
 
 
 def join(state: LibrdkafkaState, out: Out) -> None:
-    """Start a join, which requests missing metadata first (rd_kafka_cgrp_join)."""
+    """Start a join, which requests missing metadata first (rd_kafka_cgrp_join).
+
+    Do nothing if the coordinator is unknown, a join is in progress, no subscribed topic exists, or the
+    application still exceeds max.poll.interval.ms.
+    """
     if (
         state.coord.state is not CgrpState.UP
         or state.state is not J.INIT
         or state.join_or_sync_in_flight is not None
     ):
         return
-    away = state.open_poll is None and state.now - state.last_poll >= state.max_poll_ms
-    if state.max_poll_exceeded and away:
+    is_poll_overdue = state.open_poll is None and state.now - state.last_poll >= state.max_poll_ms
+    if state.max_poll_exceeded and is_poll_overdue:
         return
     state.max_poll_exceeded = False
     if metadata.refresh_for_join(state, out):
@@ -102,17 +106,17 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 
     Follows rkas_get_metadata_cb.
     """
-    remembers = assignor.cooperative and state.previous_assignment is not None
-    claim = Subscription(
+    has_previous = assignor.cooperative and state.previous_assignment is not None
+    subscription = Subscription(
         topics=tuple(state.subscribed_topics),
         user_data=sticky_user_data(state.previous_assignment or (), state.previous_generation)
-        if remembers
+        if has_previous
         else b"",
         owned=(state.group_assignment or ()) if assignor.cooperative else (),
-        generation=state.previous_generation if remembers else None,
+        generation=state.previous_generation if has_previous else None,
         rack_id=state.config.rack or (None if state.is_old_release else ""),
     )
-    return claim.encode(1 if state.is_old_release else 3)
+    return subscription.encode(1 if state.is_old_release else 3)
 
 
 def on_join_group_response(
@@ -145,12 +149,13 @@ def on_join_group_response(
 def _handle_join_error(
     state: LibrdkafkaState, code: int, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    do = ErrAction.NONE if code in _NO_ACTION else err_action(code)
-    if ErrAction.REFRESH in do:
+    """Report an error of JoinGroup if it is permanent, reset what it invalidates, and rejoin."""
+    actions = ErrAction.NONE if code in _IGNORED_BY_ERR_ACTION else err_action(code)
+    if ErrAction.REFRESH in actions:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
-    elif ErrAction.PERMANENT in do:
+    elif ErrAction.PERMANENT in actions:
         state.queue.append(ErrorOp(err2name(code), f"JoinGroup failed: {err2str(code)}"))
     if code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
@@ -160,12 +165,13 @@ def _handle_join_error(
         state.member_id = response.member_id
         state.join_interval.reset()
     if state.cooperative and code in (E.ILLEGAL_GENERATION, E.MEMBER_ID_REQUIRED):
-        revoke_all_rejoin(state, True, out)
+        revoke_all_rejoin(state, lost=True, out=out)
     else:
         rejoin(state, out)
 
 
-_NO_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
+# Errors of JoinGroup that cause none of the actions of `ErrAction`.
+_IGNORED_BY_ERR_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_GENERATION}
 
 
 # -- the leader
@@ -184,7 +190,7 @@ def _request_assignor_metadata(
 
 
 def assignor_run(state: LibrdkafkaState, out: Out) -> None:
-    """Run the assignor when metadata of all members' topics has arrived.
+    """Run the assignor when metadata of all members' topics has arrived. If it fails, the member rejoins.
 
     Follows rd_kafka_cgrp_assignor_run.
     """
@@ -229,10 +235,10 @@ def on_sync_group_response(
         state.join_or_sync_in_flight = None
         return
     code = TRANSPORT if response is None else response.error_code
-    do = err_action(code)
-    if ErrAction.REFRESH in do:
+    actions = err_action(code)
+    if ErrAction.REFRESH in actions:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
-    if ErrAction.RETRY in do and retry_request(state, entry):
+    if ErrAction.RETRY in actions and retry_request(state, entry):
         return
     state.join_or_sync_in_flight = None
     if response is None or code or state.terminating:
@@ -246,6 +252,7 @@ def on_sync_group_response(
 
 
 def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
+    """Reset what an error of SyncGroup invalidates, and rejoin."""
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     elif code == E.ILLEGAL_GENERATION:
@@ -253,7 +260,7 @@ def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
     elif code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
     if state.cooperative and code in (E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID):
-        revoke_all_rejoin(state, True, out)
+        revoke_all_rejoin(state, lost=True, out=out)
     else:
         rejoin(state, out)
 
@@ -262,7 +269,10 @@ def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
 
 
 def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
-    """Send a heartbeat if the heartbeat interval has passed since the last one (rd_kafka_cgrp_heartbeat)."""
+    """Send a heartbeat if the heartbeat interval has passed since the last one (rd_kafka_cgrp_heartbeat).
+
+    No heartbeat is sent while another is in flight, or after max.poll.interval.ms was exceeded.
+    """
     if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
         return
     if state.max_poll_exceeded or state.heartbeat_in_flight or state.coordinator is None:

@@ -68,6 +68,10 @@ def enqueue_incremental(
 
 
 def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
+    """Queue a rebalance event, and pause all partitions until the application answers it.
+
+    After a fatal error, a static member unassigns everything instead.
+    """
     if state.fatal is not None and state.is_static:
         unassign(state)
         assignment.serve(state, out)
@@ -89,35 +93,41 @@ def handle_assign_op(
 
     `change` is "all", "add" or "remove". If it is "all" and `partitions` is None, the call is an unassign.
     """
-    error: tuple[str, str] | None
-    if (state.fatal is not None and state.is_static) or state.terminating:
-        state.incr_assignment = None
-        if state.state is J.WAIT_ASSIGN_CALL:
-            move(state, J.WAIT_UNASSIGN_CALL)
-        unassign(state)
-        error = None
-    elif state.cooperative and change == "all":
-        error = (
-            STATE[0],
-            _WRONG_PROTOCOL.format("incremental_assign() or incremental_unassign()", "COOPERATIVE"),
-        )
-    elif state.assignor is not None and not state.cooperative and change != "all":
-        error = (STATE[0], _WRONG_PROTOCOL.format("assign()", "EAGER"))
-    elif change == "add":
-        error = incremental_assign(state, partitions or {})
-    elif change == "remove":
-        error = incremental_unassign(state, tuple(partitions or ()))
-    elif partitions is None:
-        unassign(state)
-        error = None
-    else:
-        error = assign(state, partitions, out)
+    error = _change_assignment(state, partitions, change, out)
     if error is None:
         assignment.serve(state, out)
         # `assignment_lost` must be true during `serve`, which does not commit the offsets of a lost
         # assignment.
         state.assignment_lost = False
     return error
+
+
+def _change_assignment(
+    state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
+) -> tuple[str, str] | None:
+    """Perform the change of `handle_assign_op`, or return the error of a rejected call.
+
+    A terminating member, and a static member after a fatal error, unassigns everything instead.
+    """
+    if (state.fatal is not None and state.is_static) or state.terminating:
+        state.incr_assignment = None
+        if state.state is J.WAIT_ASSIGN_CALL:
+            move(state, J.WAIT_UNASSIGN_CALL)
+        unassign(state)
+        return None
+    if state.cooperative and change == "all":
+        text = _WRONG_PROTOCOL.format("incremental_assign() or incremental_unassign()", "COOPERATIVE")
+        return (STATE[0], text)
+    if state.assignor is not None and not state.cooperative and change != "all":
+        return (STATE[0], _WRONG_PROTOCOL.format("assign()", "EAGER"))
+    if change == "add":
+        return incremental_assign(state, partitions or {})
+    if change == "remove":
+        return incremental_unassign(state, tuple(partitions or ()))
+    if partitions is None:
+        unassign(state)
+        return None
+    return assign(state, partitions, out)
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
@@ -132,7 +142,10 @@ def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> N
 def assign(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int], out: Out
 ) -> tuple[str, str] | None:
-    """Replace the assignment (rd_kafka_cgrp_assign)."""
+    """Replace the assignment; return None or the error (rd_kafka_cgrp_assign).
+
+    After an error, the assignment is empty.
+    """
     if assignment.clear(state):
         assignment.serve(state, out)
     error = assignment.add(state, partitions)
@@ -169,6 +182,7 @@ def incremental_unassign(
 
 
 def _finish_assign(state: LibrdkafkaState) -> None:
+    """Resume the partitions and move to STEADY, if the group was waiting for assign()."""
     if state.state is J.WAIT_ASSIGN_CALL:
         assignment.resume(state)
         move(state, J.STEADY)
@@ -193,19 +207,21 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
+    """Leave if the member has to, and rejoin, after the whole assignment was removed."""
     leave_maybe(state, out)
     rejoin_now(state, out)
 
 
 def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
+    """Add the new partitions, rejoin or leave, after the partitions of an incremental revoke were removed."""
     if state.terminating:
         unassign(state)
         state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
         move(state, J.INIT)
         leave_maybe(state, out)
     elif state.incr_assignment is not None:
-        adding, state.incr_assignment = state.incr_assignment, None
-        enqueue_incremental(state, True, adding, True, out)
+        added, state.incr_assignment = state.incr_assignment, None
+        enqueue_incremental(state, assign=True, partitions=added, rejoin=True, out=out)
     elif state.rebalance_rejoin:
         state.rebalance_rejoin = False
         rejoin_now(state, out)
@@ -240,7 +256,7 @@ def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> Non
     rd_kafka_cgrp_revoke_all_rejoin_maybe.
     """
     if not state.is_rebalancing:
-        revoke_all_rejoin(state, lost, out)
+        revoke_all_rejoin(state, lost=lost, out=out)
 
 
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
@@ -258,7 +274,13 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
     elif state.group_assignment:
         if lost:
             state.assignment_lost = True
-        enqueue_incremental(state, False, state.group_assignment, not state.terminating, out)
+        enqueue_incremental(
+            state,
+            assign=False,
+            partitions=state.group_assignment,
+            rejoin=not state.terminating,
+            out=out,
+        )
     elif not state.terminating:
         rejoin(state, out)
     elif state.state is J.STEADY:
@@ -271,7 +293,7 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
     Follows rd_kafka_cgrp_group_is_rebalancing.
     """
     if not state.cooperative:
-        revoke_all_rejoin_maybe(state, False, out)
+        revoke_all_rejoin_maybe(state, lost=False, out=out)
     elif not state.is_rebalancing:
         rejoin(state, out)
 
@@ -283,12 +305,13 @@ def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
     """
     if not state.cooperative:
         state.group_members = {}
-        revoke_all_rejoin(state, False, out)
+        revoke_all_rejoin(state, lost=False, out=out)
         return
     unavailable = tuple(tp for tp in state.group_assignment or () if tp.topic not in state.subscribed_topics)
     if unavailable:
         state.assignment_lost = True
-        enqueue_incremental(state, False, unavailable, bool(state.group_members), out)
+        is_leader = bool(state.group_members)
+        enqueue_incremental(state, assign=False, partitions=unavailable, rejoin=is_leader, out=out)
     else:
         rejoin(state, out)
 
@@ -307,6 +330,6 @@ def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, 
     revoked = tuple(sorted(owned.difference(partitions)))
     if revoked:
         state.incr_assignment = added
-        enqueue_incremental(state, False, revoked, False, out)
+        enqueue_incremental(state, assign=False, partitions=revoked, rejoin=False, out=out)
     else:
-        enqueue_incremental(state, True, added, False, out)
+        enqueue_incremental(state, assign=True, partitions=added, rejoin=False, out=out)

@@ -100,7 +100,7 @@ def _main_deadline(state: LibrdkafkaState) -> int | None:
         if state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
             deadlines.append(state.coord.up_at)
         elif state.coord.state is CgrpState.QUERY_COORD and state.coord.query_interval.last is not None:
-            deadlines.append(state.coord.query_interval.last + cgrp_coordinator.QUERY_MS + 1)
+            deadlines.append(state.coord.query_interval.last + cgrp_coordinator.QUERY_INTERVAL_MS + 1)
     if state.retries:
         deadlines += [deadline for deadline, _ in state.retries]
     for toppar_state in state.waiting_toppars.values():

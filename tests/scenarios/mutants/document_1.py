@@ -94,7 +94,7 @@ MUTANTS: Table = {
         "the watcher detects nothing", generation, "_on_watcher_response", lambda watcher, answer: False
     ),
     "S1-15": Mutant(
-        "the queue is unbounded", kafka_go_state, "_number", lambda config, name, default: 100_000
+        "the queue is unbounded", kafka_go_state, "_positive_option", lambda config, name, default: 100_000
     ),
     "S1-16": Mutant("LastOffset means the first", kafka_go_state, "LAST_OFFSET", kafka_go_state.FIRST_OFFSET),
     "S1-17": Mutant("new partitions start no rebalance", metadata, "metadata_changed", _ignore_growth),
