@@ -21,7 +21,8 @@ from .request import TRANSPORT, ErrAction, err_action, retry_request
 from .state import CgrpJoinState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf, set_fatal
 
 J = CgrpJoinState
-_REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
+# After these errors of a heartbeat, the member looks up its coordinator again.
+_QUERY_COORDINATOR_CODES = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 
 
 def on_heartbeat_response(
@@ -30,11 +31,12 @@ def on_heartbeat_response(
     """Handle a Heartbeat response; None means a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
+    is_joining = state.state is J.INIT or J.INIT < state.state <= J.WAIT_SYNC
     if code == E.NONE:
         update_session_timeout(state)
-    elif J.INIT < state.state <= J.WAIT_SYNC or state.state is J.INIT:
+    elif is_joining:
         return
-    elif code in _REFRESH:
+    elif code in _QUERY_COORDINATOR_CODES:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     elif code == E.REBALANCE_IN_PROGRESS:
         update_session_timeout(state)
@@ -42,18 +44,18 @@ def on_heartbeat_response(
             group_is_rebalancing(state, out)
     elif code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
-        revoke_all_rejoin_maybe(state, True, out)
+        revoke_all_rejoin_maybe(state, lost=True, out=out)
     elif code == E.ILLEGAL_GENERATION:
         state.generation = -1
-        revoke_all_rejoin_maybe(state, True, out)
+        revoke_all_rejoin_maybe(state, lost=True, out=out)
     elif code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
-        revoke_all_rejoin_maybe(state, True, out)
+        revoke_all_rejoin_maybe(state, lost=True, out=out)
     else:
-        do = err_action(code)
-        if ErrAction.REFRESH in do:
+        action = err_action(code)
+        if ErrAction.REFRESH in action:
             state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
-        if ErrAction.RETRY in do and retry_request(state, entry):
+        if ErrAction.RETRY in action and retry_request(state, entry):
             state.heartbeat_in_flight = True
 
 
@@ -67,7 +69,7 @@ def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
     """Revoke the assignment as lost if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
     if state.state is J.STEADY and state.session_deadline is not None and state.now >= state.session_deadline:
         state.session_deadline, state.member_id = None, ""
-        revoke_all_rejoin_maybe(state, True, out)
+        revoke_all_rejoin_maybe(state, lost=True, out=out)
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
@@ -76,13 +78,13 @@ def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
     A static member sends no LeaveGroup. The function follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
     """
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
-    late = state.now - state.last_poll - state.max_poll_ms
-    if state.open_poll is not None or late <= 0:
+    exceeded_ms = state.now - state.last_poll - state.max_poll_ms
+    if state.open_poll is not None or exceeded_ms <= 0:
         return
-    text = f"Application maximum poll interval ({state.max_poll_ms}ms) exceeded by {late}ms"
+    text = f"Application maximum poll interval ({state.max_poll_ms}ms) exceeded by {exceeded_ms}ms"
     state.queue.append(ErrorOp(MAX_POLL_EXCEEDED, text))
     state.max_poll_exceeded, state.max_poll_at = True, None
     if not state.is_static:
         leave(state, out)
     state.member_id = ""
-    revoke_all_rejoin_maybe(state, True, out)
+    revoke_all_rejoin_maybe(state, lost=True, out=out)

@@ -34,6 +34,7 @@ def offset2str(offset: int) -> str:
     return _OFFSET_NAMES.get(offset, str(offset))
 
 
+# The errors that have other names in librdkafka than in Kafka.
 _RENAMED_ERRORS = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UNKNOWN",
     ErrorCode.CORRUPT_MESSAGE: "INVALID_MSG",
@@ -54,6 +55,7 @@ def err2name(code: int) -> str:
     return _RENAMED_ERRORS.get(error, error.name)
 
 
+# Errors of the library itself, as (name, text) or only as a name.
 STATE = ("_STATE", "Local: Erroneous state")
 UNKNOWN_PARTITION = ("_UNKNOWN_PARTITION", "Local: Unknown partition")
 INVALID_ARG = ("_INVALID_ARG", "Local: Invalid argument or configuration")

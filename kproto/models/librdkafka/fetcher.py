@@ -23,6 +23,7 @@ from ..common import FetchStart, fetch_request, metadata_request, parse_fetch, r
 from . import toppar
 from .constants import INVALID, err2name
 from .err_texts import err2str
+from .metadata import FOR_WATCH
 from .request import any_usable_broker, broker_address, send_request
 from .state import (
     ACTIVE,
@@ -37,11 +38,13 @@ from .state import (
     ensure_toppar,
 )
 
+# Default of fetch.error.backoff.ms.
 ERROR_BACKOFF_MS = 500
-FORBIDDEN_BACKOFF_MS = (
-    10 * ERROR_BACKOFF_MS
-)  # Backoff in ms after a failed authorization (rd_kafka_toppar_fetch_backoff).
+# Backoff after a failed authorization (rd_kafka_toppar_fetch_backoff).
+FORBIDDEN_BACKOFF_MS = 10 * ERROR_BACKOFF_MS
+# Default of queued.min.messages.
 QUEUED_MIN = 100_000
+# The errors after which the partition's leader is looked up again.
 _LEADER_ERRORS = {
     E.OFFSET_NOT_AVAILABLE,
     E.NOT_LEADER_OR_FOLLOWER,
@@ -60,20 +63,20 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
     """Send a Fetch to each broker that has none in flight (rd_kafka_broker_fetch_toppars)."""
     if len(state.fetching_brokers) >= len(state.cluster.brokers):
         return
-    enough = state.option("queued.min.messages", QUEUED_MIN)
-    wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
+    queued_min = state.option("queued.min.messages", QUEUED_MIN)
+    partitions_by_node: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp in state.assignment:
         toppar_state = state.partitions[tp]
-        if not toppar_state.fetchable or toppar_state.queued >= enough:
+        if not toppar_state.fetchable or toppar_state.queued >= queued_min:
             continue
         if toppar_state.retry_at is not None and toppar_state.retry_at > state.now:
             continue
         leader = state.cluster.leader(tp)
         if leader is not None and leader.node not in state.fetching_brokers:
-            wanted.setdefault(leader.node, {})[tp] = FetchStart(
+            partitions_by_node.setdefault(leader.node, {})[tp] = FetchStart(
                 toppar_state.fetch_position.offset, leader.epoch
             )
-    for node, partitions in wanted.items():
+    for node, partitions in partitions_by_node.items():
         state.fetching_brokers.add(node)
         versions = {tp: state.partitions[tp].version for tp in partitions}
         request = fetch_request(
@@ -94,22 +97,22 @@ def on_fetch_response(
     state.fetching_brokers.discard(node)
     if response is None:
         state.broken_brokers.add(node)
-        _back_off(state, list(versions))
+        _back_off_partitions(state, list(versions))
         _request_leaders(state, list(versions), out)
         return
-    wrong: list[TopicPartition] = []
+    leaderless: list[TopicPartition] = []
     for tp, data in parse_fetch(response, state.cluster):
         toppar_state = ensure_toppar(state, tp)
         if versions.get(tp) != toppar_state.version or toppar_state.state is not ACTIVE:
             continue
         if data.error_code:
-            _handle_partition_error(state, toppar_state, data, node, wrong, out)
+            _handle_partition_error(state, toppar_state, data, node, leaderless, out)
         else:
             _handle_partition(state, toppar_state, data, node)
     if response.error_code:
-        _back_off(state, list(versions))
-    if wrong:
-        _request_leaders(state, wrong, out)
+        _back_off_partitions(state, list(versions))
+    if leaderless:
+        _request_leaders(state, leaderless, out)
 
 
 def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: PartitionData, node: int) -> None:
@@ -147,6 +150,10 @@ def _handle_partition_error(
     leaderless: list[TopicPartition],
     out: Out,
 ) -> None:
+    """Reset the offset if it is out of range; otherwise back off, and report the error.
+
+    An error that concerns the leader is not reported: the partition is appended to `leaderless`.
+    """
     code = data.error_code
     if code == E.OFFSET_OUT_OF_RANGE:
         toppar_state.log_start_offset = INVALID
@@ -155,24 +162,25 @@ def _handle_partition_error(
             toppar_state,
             toppar_state.fetch_position,
             "fetch failed due to requested offset not available on the broker",
-            True,
-            out,
+            failed=True,
+            out=out,
         )
         return
-    forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
-    toppar_state.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
+    is_forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
+    toppar_state.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if is_forbidden else ERROR_BACKOFF_MS)
     state.waiting_toppars[toppar_state.tp] = toppar_state
     if code in _LEADER_ERRORS:
         leaderless.append(toppar_state.tp)
     elif not toppar_state.authorization_failed:
-        toppar_state.authorization_failed = forbidden
+        toppar_state.authorization_failed = is_forbidden
         position = toppar_state.fetch_position
-        where = "" if forbidden else f" at offset {position.offset} (leader epoch {position.epoch})"
+        where = "" if is_forbidden else f" at offset {position.offset} (leader epoch {position.epoch})"
         text = f"Fetch from broker {node} failed{where}: {err2str(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
 
 
-def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
+def _back_off_partitions(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
+    """Fetch these partitions again only after fetch.error.backoff.ms."""
     for tp in partitions:
         toppar_state = ensure_toppar(state, tp)
         toppar_state.retry_at = state.now + ERROR_BACKOFF_MS
@@ -180,5 +188,6 @@ def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:
 
 
 def _request_leaders(state: LibrdkafkaState, partitions: list[TopicPartition], out: Out) -> None:
+    """Request metadata of the partitions' topics, which names the current leaders."""
     topics = sorted({tp.topic for tp in partitions})
-    send_request(state, any_usable_broker(state), metadata_request(topics), out, "watch")
+    send_request(state, any_usable_broker(state), metadata_request(topics), out, FOR_WATCH)

@@ -32,6 +32,7 @@ from .request import COORDINATOR, TRANSPORT, any_usable_broker, resend_due, send
 from .state import UP, CgrpJoinState, CgrpState, InternalOp, LibrdkafkaState, Out, RequestBuf
 
 J = CgrpJoinState
+# The longest sleep of the main thread (rd_kafka_thread_main).
 LOOP_MS = 1_000
 
 
@@ -58,7 +59,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
         state.last_wakeup = state.now
     if not state.closed:
         fetcher.fetch_toppars(state, out)
-    state.next_wakeup = _main_deadline(state)
+    state.next_wakeup = _main_thread_deadline(state)
     return out
 
 
@@ -72,7 +73,7 @@ def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
 
 
 def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
-    """Run the internal operations that the modules queued in this step."""
+    """Run the internal operations that the modules queued in this step, and fail the refused commits."""
     while state.internal_ops or state.refused:
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)
@@ -83,18 +84,18 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
     """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     if state.closed or not state.bootstrap:
         return None
-    due, polling = state.next_wakeup, state.open_poll
-    if (
-        polling is not None
-        and state.rebalance_in_callback is None
-        and (due is None or polling.deadline < due)
-    ):
-        return polling.deadline
-    return due
+    wakeup, poll = state.next_wakeup, state.open_poll
+    # A poll does not time out while the application's rebalance callback runs.
+    if poll is None or state.rebalance_in_callback is not None:
+        return wakeup
+    return poll.deadline if wakeup is None else min(wakeup, poll.deadline)
 
 
-def _main_deadline(state: LibrdkafkaState) -> int | None:
-    """Return the time at which the main thread wakes next, or None if no timer runs."""
+def _main_thread_deadline(state: LibrdkafkaState) -> int | None:
+    """Return the time at which the main thread wakes next, or None if no timer runs.
+
+    The work of deadlines up to the last wakeup is done, even if such a deadline is still set.
+    """
     deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord.state is not UP:
         if state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
@@ -105,11 +106,13 @@ def _main_deadline(state: LibrdkafkaState) -> int | None:
         deadlines += [deadline for deadline, _ in state.retries]
     for toppar_state in state.waiting_toppars.values():
         deadlines += [toppar_state.query_at, toppar_state.retry_at]
-    handled, soonest = state.last_wakeup, None
+    last_wakeup, earliest = state.last_wakeup, None
     for deadline in deadlines:
-        if deadline is not None and deadline > handled and (soonest is None or deadline < soonest):
-            soonest = deadline
-    return soonest
+        if deadline is None or deadline <= last_wakeup:
+            continue
+        if earliest is None or deadline < earliest:
+            earliest = deadline
+    return earliest
 
 
 # -- the main thread
@@ -139,7 +142,7 @@ def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
         return
     cgrp_session.check_session_timeout(state, out)
     for _ in range(2):
-        before = (state.state, state.coord.state)
+        states_before = (state.state, state.coord.state)
         if cgrp_coordinator.serve(state, out):
             if state.deferred:
                 offset_store.send_deferred(state, out)
@@ -148,12 +151,14 @@ def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
             offset_store.send_deferred(state, out)
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)
-        if before == (state.state, state.coord.state):
+        if states_before == (state.state, state.coord.state):
             break
 
 
 def _serve_init(state: LibrdkafkaState, out: Out) -> None:
-    if state.join_or_sync_in_flight is not None or (state.fatal is not None and state.is_static):
+    """Apply a changed subscription, and join if the minimum interval between joins has passed."""
+    is_disabled = state.fatal is not None and state.is_static
+    if state.join_or_sync_in_flight is not None or is_disabled:
         return
     rdkafka.apply_next_subscription(state, out)
     if state.state is not J.INIT or state.subscription is None or state.terminating:
@@ -163,6 +168,7 @@ def _serve_init(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_member(state: LibrdkafkaState, out: Out) -> None:
+    """Send a heartbeat if one is due. A static member sends none after a fatal error."""
     if not (state.fatal is not None and state.is_static):
         cgrp_join.send_heartbeat(state, out)
 
@@ -189,7 +195,7 @@ INTERNAL_OPS: dict[InternalOp, Callable[[LibrdkafkaState, Out], None]] = {
     InternalOp.ASSIGNMENT_DONE: assignment_done,
     InternalOp.QUERY_COORDINATOR: cgrp_coordinator.coord_query,
     InternalOp.COORDINATOR_DEAD: cgrp_coordinator.coord_dead,
-    InternalOp.REVOKE_AS_LOST: lambda state, out: revoke_all_rejoin_maybe(state, True, out),
+    InternalOp.REVOKE_AS_LOST: lambda state, out: revoke_all_rejoin_maybe(state, lost=True, out=out),
 }
 
 
@@ -256,7 +262,8 @@ class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
         if pattern is not None and not pattern.startswith("^"):
             pattern = f"^{pattern}"
         topics = event.topics if pattern is None else (*event.topics, pattern)
-        if not all(topics) or len(set(topics)) < len(topics):
+        has_empty_name, has_duplicates = not all(topics), len(set(topics)) < len(topics)
+        if has_empty_name or has_duplicates:
             out.append(c.Notify("error", *INVALID_ARG))
             return
         state.last_poll = state.now
@@ -272,10 +279,10 @@ class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
         rdkafka.seek(state, event, out)
 
     def on_pause(self, state: LibrdkafkaState, event: c.PauseCalled, now: int, out: Out) -> None:
-        rdkafka.pause(state, event.partitions, True)
+        rdkafka.pause(state, event.partitions, paused=True)
 
     def on_resume(self, state: LibrdkafkaState, event: c.ResumeCalled, now: int, out: Out) -> None:
-        rdkafka.pause(state, event.partitions, False)
+        rdkafka.pause(state, event.partitions, paused=False)
 
     def on_poll(self, state: LibrdkafkaState, event: c.PollCalled, now: int, out: Out) -> None:
         rdkafka.poll(state, event, out)

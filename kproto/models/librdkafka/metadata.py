@@ -26,7 +26,11 @@ from .request import COORDINATOR, any_usable_broker, retry_request, send_request
 from .state import ACTIVE, CgrpJoinState, ErrorOp, LibrdkafkaState, Out, RequestBuf
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+# The purposes of a Metadata request, which are the `context` of its `RequestBuf`: a join, the leader's
+# assignment, changes of topics and leaders, or the list of brokers.
 FOR_JOIN, FOR_PLAN, FOR_WATCH, FOR_BROKERS = "join", "plan", "watch", "brokers"
+# A limit of retries that is never reached.
+_UNLIMITED = 2**31
 
 
 def refresh(state: LibrdkafkaState, out: Out) -> None:
@@ -73,7 +77,10 @@ def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Add
 def on_metadata_response(
     state: LibrdkafkaState, entry: RequestBuf, response: MetadataResponse, out: Out
 ) -> None:
-    """Apply a Metadata response, then run the leader's assignor (rd_kafka_parse_Metadata)."""
+    """Apply a Metadata response, and rejoin if the subscribed topics have changed (rd_kafka_parse_Metadata).
+
+    The response ends the wait between two joins. After lost connections, positions are validated.
+    """
     request = entry.send.request
     assert isinstance(request, MetadataRequest)
     state.cluster.update(response, whole=request.topics is None)
@@ -81,7 +88,7 @@ def on_metadata_response(
     state.join_interval.reset()
     validate_after_reconnect(state, out)
     if entry.context in (FOR_JOIN, FOR_WATCH):
-        update_check(state, True, out)
+        update_check(state, do_join=True, out=out)
 
 
 def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
@@ -98,14 +105,15 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
     """Retry a failed Metadata request, but only if a join waits for the metadata. Retries have no limit."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
-    retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)
+    join_waits = entry.context in (FOR_JOIN, FOR_PLAN)
+    retry_request(state, entry, _UNLIMITED if join_waits else 0)
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
-    """Rejoin if the available subscribed topics or their partition counts have changed.
+    """Update the available subscribed topics, and rejoin if they or their partition counts have changed.
 
-    A join that waits for metadata continues even if nothing has changed. The function follows
-    rd_kafka_cgrp_metadata_update_check.
+    A join that waits for metadata continues even if nothing has changed. If `do_join` is false, the member
+    does not rejoin. The function follows rd_kafka_cgrp_metadata_update_check.
     """
     if not state.subscription:
         return

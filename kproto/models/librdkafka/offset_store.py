@@ -31,8 +31,7 @@ from collections.abc import Mapping
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
-from ..common import OffsetToCommit as Wire
-from ..common import commit_errors, offset_commit_request
+from ..common import OffsetToCommit, commit_errors, offset_commit_request
 from ..contract import FinishCommit
 from .constants import (
     ASSIGNMENT_LOST,
@@ -78,20 +77,23 @@ def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tupl
     """
     if state.auto_store:
         return INVALID_ARG
-    wrong = None
+    error = None
     for tp, offset in offsets.items():
         toppar_state = ensure_toppar(state, tp)
         if not toppar_state.assigned:
-            wrong = STATE
+            error = STATE
         else:
             toppar_state.stored_position = FetchPos(offset)
-    return wrong
+    return error
 
 
 def commit(
     state: LibrdkafkaState, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
 ) -> None:
-    """Commit the given offsets, or the stored offsets of the assignment (rd_kafka_commit)."""
+    """Commit the given offsets, or the stored offsets of the assignment (rd_kafka_commit).
+
+    If `wait` is false, the commit is reported to the application as successful before it is sent.
+    """
     operation = OffsetCommitOp({}, token, reply_to_application=wait)
     if not wait:
         out.append(FinishCommit(token))
@@ -120,6 +122,10 @@ def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPo
 
 
 def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) -> None:
+    """Commit the stored offsets of the assignment that are newer than the committed ones.
+
+    If the assignment is lost, the commit is refused.
+    """
     if state.assignment and state.assignment_lost:
         state.wait_commits += 1
         state.refused.append((operation, ASSIGNMENT_LOST))
@@ -144,7 +150,10 @@ def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
 def _send_commit(
     state: LibrdkafkaState, operation: OffsetCommitOp, out: Out, *, is_retry: bool = False
 ) -> None:
-    """Send a commit; without a coordinator, defer it once, then fail it (rd_kafka_cgrp_offsets_commit)."""
+    """Send a commit; without a coordinator, defer it once, then refuse it (rd_kafka_cgrp_offsets_commit).
+
+    `fail_unsent` fails the refused commits. Logical offsets are not sent.
+    """
     if not is_retry:
         state.wait_commits += 1
     offsets = {tp: position for tp, position in operation.offsets.items() if not is_logical(position.offset)}
@@ -161,7 +170,7 @@ def _send_commit(
             state.generation,
             state.member_id,
             state.config.instance,
-            {tp: Wire(position.offset, position.epoch, "") for tp, position in offsets.items()},
+            {tp: OffsetToCommit(position.offset, position.epoch, "") for tp, position in offsets.items()},
         )
         send_request(state, state.coordinator, request, out, operation)
 
@@ -180,8 +189,8 @@ def _defer_commit(state: LibrdkafkaState, operation: OffsetCommitOp) -> bool:
 
 def send_deferred(state: LibrdkafkaState, out: Out) -> None:
     """Send deferred commits when a coordinator is known, and fail those whose wait has expired."""
-    waiting, state.deferred = state.deferred, []
-    for operation in waiting:
+    deferred, state.deferred = state.deferred, []
+    for operation in deferred:
         if state.coord.state is CgrpState.UP:
             _send_commit(state, operation, out, is_retry=True)
         elif operation.deferred_until is not None and operation.deferred_until <= state.now:
@@ -205,9 +214,10 @@ def on_offset_commit_response(
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}
     failed = {tp: code for tp, code in errors.items() if code}
+    # The error of the last failed partition is the error of the commit.
     code = TRANSPORT if response is None else next(reversed(failed.values()), 0)
-    whole = bool(failed) and len(failed) == len(errors)
-    if _handle_commit_error(state, entry, operation, code, whole, out):
+    all_failed = bool(failed) and len(failed) == len(errors)
+    if _handle_commit_error(state, entry, operation, code, all_failed, out):
         return
     for tp, position in operation.offsets.items():
         if not failed.get(tp) and response is not None:
@@ -217,7 +227,12 @@ def on_offset_commit_response(
 
 
 def _handle_commit_error(
-    state: LibrdkafkaState, entry: RequestBuf, operation: OffsetCommitOp, code: int, whole: bool, out: Out
+    state: LibrdkafkaState,
+    entry: RequestBuf,
+    operation: OffsetCommitOp,
+    code: int,
+    all_failed: bool,
+    out: Out,
 ) -> bool:
     """Handle a commit's error; return True if the commit is retried or deferred."""
     if code == 0:
@@ -227,7 +242,7 @@ def _handle_commit_error(
     elif code == E.REQUEST_TIMED_OUT:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)
     is_retriable = (
-        code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and whole
+        code in _RETRIABLE_ERRORS and code not in _COORDINATOR_ERRORS and all_failed
     ) or code == TRANSPORT
     if is_retriable and retry_request(state, entry):
         return True
@@ -247,6 +262,7 @@ def _handle_commit_error(
 def _finish_commit(
     state: LibrdkafkaState, operation: OffsetCommitOp, error: tuple[str, str] | None, out: Out
 ) -> None:
+    """Report the result if the application waits for it, and serve the assignment after the last commit."""
     state.wait_commits -= 1
     if operation.reply_to_application:
         out.append(FinishCommit(operation.token, error))
