@@ -61,18 +61,21 @@ def a_fenced_member_is_silent(world: World) -> None:
 
     The model of sarama-cluster is exempt, because a fenced sarama-cluster continues to deliver records.
     """
-    last = world.observations[-1] if world.observations else None
-    if last is None or last.kind != "delivered":
+    delivery = world.observations[-1] if world.observations else None
+    if delivery is None or delivery.kind != "delivered":
         return
-    client = world.clients[last.source]
+    client = world.clients[delivery.source]
     if isinstance(client, ModelClient) and not client.is_silent_when_fenced:
         return
     for observation in reversed(world.observations):
-        if observation.source != last.source:
+        if observation.source != delivery.source:
             continue
         if observation.kind in ("assigned", "subscribed"):
             return
         if observation.kind == "fenced":
             raise violation(
-                world, last.source, f"was fenced ({observation.detail}), but delivers {last.partitions}", last
+                world,
+                delivery.source,
+                f"was fenced ({observation.detail}), but delivers {delivery.partitions}",
+                delivery,
             )

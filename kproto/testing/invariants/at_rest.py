@@ -50,7 +50,7 @@ def every_record_was_delivered(world: World) -> None:
         if not any(member.alive and member.is_polling and not member.has_final_error for member in members):
             continue
         delivered: dict[TopicPartition, set[int]] = {}
-        skipped = {partition for name, partition in skipped_by_models(world) if name == group}
+        exempt_partitions = {partition for name, partition in skipped_by_models(world) if name == group}
         for observation in world.observations:
             client = world.clients.get(observation.source)
             if client is None or client.group != group:
@@ -58,13 +58,13 @@ def every_record_was_delivered(world: World) -> None:
             if observation.kind == "delivered":
                 delivered.setdefault(observation.partitions[0], set()).update(observation.detail)
             elif observation.kind == "sought":
-                skipped.update(observation.partitions or world.partitions())
+                exempt_partitions.update(observation.partitions or world.partitions())
         if any(member.options.auto_offset_reset != "earliest" for member in members):
             continue
-        skipped |= _unnoticed_by_leader(world, group)
+        exempt_partitions |= _partitions_ignored_by_leader(world, group)
         subscribed_topics = {topic for member in members if member.alive for topic in member.engine.topics}
         for partition in world.partitions():
-            if partition.topic in subscribed_topics and partition not in skipped | world.disturbed:
+            if partition.topic in subscribed_topics and partition not in exempt_partitions | world.disturbed:
                 end = world.log(partition).end_offset
                 missing = first_undelivered(world, partition, delivered.get(partition, set()), end)
                 if missing is not None:
@@ -73,14 +73,14 @@ def every_record_was_delivered(world: World) -> None:
                     )
 
 
-def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
+def _partitions_ignored_by_leader(world: World, group_id: str) -> set[TopicPartition]:
     """Return the partitions without an owner if the group's leader does not notice new partitions."""
     group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):
         return set()
-    plans = [Assignment.decode(member.assignment).partitions for member in group.members]
-    return set(world.partitions()).difference(*plans)
+    assignments = [Assignment.decode(member.assignment).partitions for member in group.members]
+    return set(world.partitions()).difference(*assignments)
 
 
 def the_group_converges(world: World) -> None:
@@ -92,39 +92,44 @@ def the_group_converges(world: World) -> None:
         client.group for client in world.clients.values() if client.alive and client.group is not None
     }:
         members = [consumer for consumer in consumers(world) if consumer.group == group_id and consumer.alive]
-        polling = [
+        polling_members = [
             member
             for member in members
             if member.is_polling and member.engine.topics and not member.has_final_error
         ]
         models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
-        if (
-            not polling
-            or models
-            or len(polling) < len([member for member in members if member.engine.topics])
-        ):
+        subscribed_members = [member for member in members if member.engine.topics]
+        if not polling_members or models or len(polling_members) < len(subscribed_members):
             continue
         group = world.cluster.coordinator.describe(group_id)
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state
+            polling_names = ", ".join(member.name for member in polling_members)
             raise violation(
                 world,
                 group_id,
-                f"is {state}, not Stable; these members poll: {', '.join(member.name for member in polling)}",
+                f"is {state}, not Stable; these members poll: {polling_names}",
             )
-        outside = [member.name for member in polling if group.member(member.member_id) is None]
-        if outside:
+        non_members = [member.name for member in polling_members if group.member(member.member_id) is None]
+        if non_members:
             raise violation(
-                world, group_id, f"these consumers poll but are not its members: {', '.join(outside)}"
+                world, group_id, f"these consumers poll but are not its members: {', '.join(non_members)}"
             )
-        owned = [partition for member in polling for partition in member.owned]
-        subscribed = {
+        owned_partitions = [partition for member in polling_members for partition in member.owned]
+        subscribed_partitions = {
             partition
             for partition in world.partitions()
-            if any(partition.topic in member.engine.topics for member in polling)
+            if any(partition.topic in member.engine.topics for member in polling_members)
         }
-        if len(owned) != len(set(owned)) or set(owned) != subscribed:
-            raise violation(world, group_id, f"owns {sorted(owned)}, and should own {sorted(subscribed)}")
+        if (
+            len(owned_partitions) != len(set(owned_partitions))
+            or set(owned_partitions) != subscribed_partitions
+        ):
+            raise violation(
+                world,
+                group_id,
+                f"owns {sorted(owned_partitions)}, and should own {sorted(subscribed_partitions)}",
+            )
 
 
 def what_was_assigned_is_owned(world: World) -> None:

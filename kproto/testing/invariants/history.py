@@ -38,21 +38,21 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
     I15: delivery continues after offsets without records (deleted records, control batches).
     """
     for name, history in histories(world):
-        expected: dict[TopicPartition, int] = {}
+        next_offsets: dict[TopicPartition, int] = {}
         for observation in history:
             if observation.kind in POSITION_CHANGES:
-                for partition in observation.partitions or tuple(expected):
-                    expected.pop(partition, None)
+                for partition in observation.partitions or tuple(next_offsets):
+                    next_offsets.pop(partition, None)
             elif observation.kind == "delivered":
                 [partition] = observation.partitions
                 if partition in world.disturbed:
                     continue
                 for offset in observation.detail:
-                    next_offset = expected.get(partition)
+                    next_offset = next_offsets.get(partition)
                     if next_offset is not None and offset != readable(world, partition, next_offset):
                         why = f"{partition} continues with {offset}, but {next_offset} comes next"
                         raise violation(world, name, why, observation)
-                    expected[partition] = offset + 1
+                    next_offsets[partition] = offset + 1
 
 
 def a_partition_starts_where_the_group_committed(world: World) -> None:
@@ -63,32 +63,35 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
     this epoch. If the epoch ended before a committed offset, a client that checks epochs (KIP-320) returns to
     the end offset of the epoch.
     """
-    mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
+    has_models = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
-        fresh: dict[TopicPartition, int | None] = {}
-        stored: dict[TopicPartition, int] = {}
+        # The committed offsets of the assigned partitions of which no record was delivered yet.
+        start_offsets: dict[TopicPartition, int | None] = {}
+        committed_offsets: dict[TopicPartition, int] = {}
         for observation in world.observations:
             if observation.kind == "stored" and observation.source == consumer.group:
-                stored.update(observation.detail)
+                committed_offsets.update(observation.detail)
             if observation.source != consumer.name:
                 continue
             if observation.kind == "assigned":
-                fresh.update({partition: stored.get(partition) for partition in observation.partitions})
+                start_offsets.update(
+                    {partition: committed_offsets.get(partition) for partition in observation.partitions}
+                )
             elif observation.kind == "sought" or observation.kind in END_KINDS:
-                for partition in observation.partitions or tuple(fresh):
-                    fresh.pop(partition, None)
+                for partition in observation.partitions or tuple(start_offsets):
+                    start_offsets.pop(partition, None)
             elif observation.kind == "delivered":
                 [partition] = observation.partitions
-                if partition in fresh:
-                    start = fresh.pop(partition)
-                    first = observation.detail[0]
-                    if start is None and consumer.options.auto_offset_reset != "earliest":
+                if partition in start_offsets:
+                    committed = start_offsets.pop(partition)
+                    first_offset = observation.detail[0]
+                    if committed is None and consumer.options.auto_offset_reset != "earliest":
                         continue
                     if partition in world.disturbed:
                         continue
-                    expected = readable(world, partition, start or 0)
-                    if first > expected or (first < expected and not mixed):
-                        why = f"{partition} starts at {first}, but the group has committed {start}"
+                    expected = readable(world, partition, committed or 0)
+                    if first_offset > expected or (first_offset < expected and not has_models):
+                        why = f"{partition} starts at {first_offset}, but the group has committed {committed}"
                         raise violation(world, consumer.name, why, observation)
 
 
@@ -98,27 +101,28 @@ def the_last_seek_wins(world: World) -> None:
     If the log ends before the sought offset, the client's reset policy determines the next record.
     """
     for name, history in histories(world):
-        sought: dict[TopicPartition, int] = {}
-        beyond: set[TopicPartition] = set()
+        sought_offsets: dict[TopicPartition, int] = {}
+        # The partitions whose log ends before the sought offset.
+        beyond_log_end: set[TopicPartition] = set()
         for observation in history:
             if observation.kind == "beyond":
-                beyond.update(observation.partitions)
+                beyond_log_end.update(observation.partitions)
             elif observation.kind == "reset":
-                for partition in beyond.intersection(observation.partitions, sought):
-                    sought[partition] = observation.detail[0]
-                beyond.difference_update(observation.partitions)
+                for partition in beyond_log_end.intersection(observation.partitions, sought_offsets):
+                    sought_offsets[partition] = observation.detail[0]
+                beyond_log_end.difference_update(observation.partitions)
             elif observation.kind == "sought":
-                beyond.difference_update(observation.partitions)
+                beyond_log_end.difference_update(observation.partitions)
                 for partition in observation.partitions:
-                    sought.pop(partition, None)
+                    sought_offsets.pop(partition, None)
                     if isinstance(observation.detail, int):
-                        sought[partition] = observation.detail
+                        sought_offsets[partition] = observation.detail
             elif observation.kind in END_KINDS or observation.kind == "assigned":
-                for partition in observation.partitions or tuple(sought):
-                    sought.pop(partition, None)
-            elif observation.kind == "delivered" and observation.partitions[0] in sought:
+                for partition in observation.partitions or tuple(sought_offsets):
+                    sought_offsets.pop(partition, None)
+            elif observation.kind == "delivered" and observation.partitions[0] in sought_offsets:
                 [partition] = observation.partitions
-                expected = readable(world, partition, sought.pop(partition))
+                expected = readable(world, partition, sought_offsets.pop(partition))
                 if partition not in world.disturbed and observation.detail[0] != expected:
                     why = f"{partition} was sought to {expected}, but continues with {observation.detail[0]}"
                     raise violation(world, name, why, observation)
@@ -151,17 +155,17 @@ def what_is_committed_was_delivered(world: World) -> None:
     """
     groups = {name: client.group for name, client in world.clients.items()}
     delivered: dict[tuple[str, TopicPartition], set[int]] = {}
-    excused = skipped_by_models(world)
-    late = {
+    exempt = skipped_by_models(world)
+    without_earliest_policy = {
         consumer.name for consumer in consumers(world) if consumer.options.auto_offset_reset != "earliest"
     }
-    grown: set[TopicPartition] = set()
+    added_partitions: set[TopicPartition] = set()
     for observation in world.observations:
         if observation.kind == "stored":
             for partition, offset in observation.detail.items():
                 key = (observation.source, partition)
                 missing = first_undelivered(world, partition, delivered.get(key, set()), offset)
-                if missing is not None and key not in excused and partition not in world.disturbed:
+                if missing is not None and key not in exempt and partition not in world.disturbed:
                     raise violation(
                         world,
                         observation.source,
@@ -170,17 +174,18 @@ def what_is_committed_was_delivered(world: World) -> None:
                     )
             continue
         if observation.kind == "grown":
-            grown.update(observation.partitions)
+            added_partitions.update(observation.partitions)
         group = groups.get(observation.source)
         if group is None:
             continue
         if observation.kind == "delivered":
             delivered.setdefault((group, observation.partitions[0]), set()).update(observation.detail)
-        elif observation.kind == "reset" and observation.source in late:
-            for partition in set(observation.partitions) - grown:
+        elif observation.kind == "reset" and observation.source in without_earliest_policy:
+            # Records before the new position count as delivered.
+            for partition in set(observation.partitions) - added_partitions:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
         elif observation.kind == "sought":  # A seek may skip records, so its partitions are exempt.
-            excused.update((group, partition) for partition in observation.partitions or world.partitions())
+            exempt.update((group, partition) for partition in observation.partitions or world.partitions())
 
 
 def what_commit_reported_is_committed(world: World) -> None:
@@ -188,17 +193,17 @@ def what_commit_reported_is_committed(world: World) -> None:
 
     Two offsets count as equal if there are only transaction markers between them.
     """
-    stored: dict[tuple[str, TopicPartition], list[int]] = {}
+    stored_offsets: dict[tuple[str, TopicPartition], list[int]] = {}
     for observation in world.observations:
         if observation.kind == "stored":
             for partition, offset in observation.detail.items():
-                stored.setdefault((observation.source, partition), []).append(
+                stored_offsets.setdefault((observation.source, partition), []).append(
                     readable(world, partition, offset)
                 )
         elif observation.kind == "committed" and observation.detail[2] is None:
             group = world.clients[observation.source].group or ""
             for partition, offset in observation.detail[1].items():
-                if readable(world, partition, offset) not in stored.get((group, partition), []):
+                if readable(world, partition, offset) not in stored_offsets.get((group, partition), []):
                     why = f"a commit of {partition} at {offset} succeeded, but nothing was stored"
                     raise violation(world, observation.source, why, observation)
 
@@ -229,19 +234,19 @@ def a_commit_costs_no_partition(world: World) -> None:
 def no_committed_offset_is_reset(world: World) -> None:
     """I7: the reset policy never replaces a committed offset that is still in the log."""
     for consumer in consumers(world):
-        stored: dict[TopicPartition, int] = {}
-        sought: set[TopicPartition] = set()
+        stored_offsets: dict[TopicPartition, int] = {}
+        sought_partitions: set[TopicPartition] = set()
         for observation in world.observations:
             if observation.kind == "stored" and observation.source == consumer.group:
-                stored.update(observation.detail)
+                stored_offsets.update(observation.detail)
             elif observation.source == consumer.name and observation.kind == "assigned":
-                sought.difference_update(observation.partitions)
+                sought_partitions.difference_update(observation.partitions)
             elif observation.source == consumer.name and observation.kind == "sought":
-                sought.update(observation.partitions or world.partitions())
+                sought_partitions.update(observation.partitions or world.partitions())
             elif observation.source == consumer.name and observation.kind == "reset":
                 for partition in observation.partitions:
-                    if partition in stored and partition not in sought | world.disturbed:
-                        committed = stored[partition]
+                    if partition in stored_offsets and partition not in sought_partitions | world.disturbed:
+                        committed = stored_offsets[partition]
                         why = f"{partition} is reset to {observation.detail}, but {committed} is committed"
                         raise violation(world, consumer.name, why, observation)
 
@@ -259,63 +264,71 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
     for consumer in consumers(world):
         if not consumer.options.enable_auto_commit:
             continue
-        positions: dict[TopicPartition, int] = {}
-        waiting: dict[TopicPartition, int] = {}
-        stored: dict[TopicPartition, int] = {}
-        revoking: tuple[TopicPartition, ...] = ()
-        over: int | None = None
+        # The positions after delivered records that are not committed: of owned partitions, and of revoked
+        # partitions without a new owner.
+        owned_offsets: dict[TopicPartition, int] = {}
+        revoked_offsets: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
+        # The partitions for which the revocation callback is running.
+        in_revocation: tuple[TopicPartition, ...] = ()
+        close_deadline: int | None = None
         for observation in world.observations:
             if observation.kind == "stored" and observation.source == consumer.group:
                 for partition, offset in observation.detail.items():
-                    stored[partition] = readable(world, partition, offset)
-                    for pending in (positions, waiting):
-                        if pending.get(partition) == stored[partition]:
-                            del pending[partition]
+                    committed[partition] = readable(world, partition, offset)
+                    for uncommitted in (owned_offsets, revoked_offsets):
+                        if uncommitted.get(partition) == committed[partition]:
+                            del uncommitted[partition]
             elif observation.kind == "assigned" and observation.source != consumer.name:
                 if world.clients[observation.source].group != consumer.group:
                     continue
                 for partition in observation.partitions:
                     # The group did not wait for the end of the revocation callback, so the partition is
                     # exempt.
-                    if partition in revoking:
-                        positions.pop(partition, None)
-                    if partition in waiting:
+                    if partition in in_revocation:
+                        owned_offsets.pop(partition, None)
+                    if partition in revoked_offsets:
                         new_owner = observation.source
-                        why = f"{partition} moved to {new_owner} without a commit at {waiting[partition]}"
+                        position = revoked_offsets[partition]
+                        why = f"{partition} moved to {new_owner} without a commit at {position}"
                         raise violation(world, consumer.name, why, observation)
             elif observation.source != consumer.name:
                 continue
             elif observation.kind == "closing":
-                over = observation.at + consumer.close_timeout_ms
+                close_deadline = observation.at + consumer.close_timeout_ms
             elif observation.kind == "revoking":
-                revoking = observation.partitions
-            elif observation.kind == "revoked" and over is not None and observation.at >= over:
-                positions.clear()
+                in_revocation = observation.partitions
+            elif (
+                observation.kind == "revoked"
+                and close_deadline is not None
+                and observation.at >= close_deadline
+            ):
+                owned_offsets.clear()
             elif observation.kind == "delivered":
                 [partition] = observation.partitions
-                positions[partition] = readable(world, partition, observation.detail[-1] + 1)
+                owned_offsets[partition] = readable(world, partition, observation.detail[-1] + 1)
             elif observation.kind == "revoked":
-                revoking = ()
+                in_revocation = ()
                 for partition in observation.partitions:
-                    if partition in positions and positions[partition] != stored.get(partition):
-                        waiting[partition] = positions[partition]
-                    positions.pop(partition, None)
+                    if partition in owned_offsets and owned_offsets[partition] != committed.get(partition):
+                        revoked_offsets[partition] = owned_offsets[partition]
+                    owned_offsets.pop(partition, None)
             elif observation.kind == "losing":
                 for partition in observation.partitions:
-                    waiting.pop(partition, None)
+                    revoked_offsets.pop(partition, None)
             elif observation.kind in POSITION_CHANGES:
-                for partition in observation.partitions or tuple(positions):
-                    positions.pop(partition, None)
+                for partition in observation.partitions or tuple(owned_offsets):
+                    owned_offsets.pop(partition, None)
 
 
 def every_future_ends(world: World) -> None:
     """Each operation with a token (a commit, a close) completes before its timeout expires."""
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
-        for token, until in consumer.deadlines.items():
-            late = world.now - until - consumer.slept_ms
-            if token not in consumer.done and consumer.name not in killed and late > GRACE_MS:
-                raise violation(world, consumer.name, f"{token!r} should have completed {late} ms ago")
+        for token, deadline in consumer.deadlines.items():
+            overdue_ms = world.now - deadline - consumer.slept_ms
+            if token not in consumer.done and consumer.name not in killed and overdue_ms > GRACE_MS:
+                raise violation(world, consumer.name, f"{token!r} should have completed {overdue_ms} ms ago")
 
 
 def close_ends_in_time(world: World) -> None:
@@ -325,15 +338,15 @@ def close_ends_in_time(world: World) -> None:
         closing = next((observation for observation in history if observation.kind == "closing"), None)
         if closing is None:
             continue
-        ended = next(
+        ended_at = next(
             (observation.at for observation in history if observation.kind in ("closed", "killed")), world.now
         )
-        limit = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
-        if ended > closing.at + limit:
+        limit_ms = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
+        if ended_at > closing.at + limit_ms:
             raise violation(
                 world,
                 name,
-                f"close began at {closing.at} ms and exceeded its timeout: it took until {ended} ms",
+                f"close began at {closing.at} ms and exceeded its timeout: it took until {ended_at} ms",
             )
 
 
@@ -341,9 +354,9 @@ def every_error_has_an_exit(world: World) -> None:
     """Every error of an engine is raised by poll, set on a future or reported."""
     for consumer in consumers(world):
         if consumer.alive and consumer.is_polling and not consumer.engine.closed:
-            waiting = list(consumer.engine.core.errors.values())
-            if waiting:
-                raise violation(world, consumer.name, f"polls, but {waiting[0]!r} is never raised")
+            unraised_errors = list(consumer.engine.core.errors.values())
+            if unraised_errors:
+                raise violation(world, consumer.name, f"polls, but {unraised_errors[0]!r} is never raised")
             for partition, state in consumer.engine.partitions.items():
                 if state.error is not None and not any(
                     type(error) is type(state.error) for error in consumer.errors

@@ -28,12 +28,12 @@ def violation(
     world: World, name: str, reason: str, observation: Observation | None = None
 ) -> InvariantBroken:
     """Return an InvariantBroken that names the client or group, the reason and the time."""
-    when = (
+    time = (
         f"turn {observation.turn}, {observation.at} ms"
         if observation
         else f"turn {world.turns}, {world.now} ms"
     )
-    return InvariantBroken(f"{name}: {reason} ({when} of World(seed={world.seed}))")
+    return InvariantBroken(f"{name}: {reason} ({time} of World(seed={world.seed}))")
 
 
 def last_errors_of(world: World) -> str:
@@ -41,13 +41,13 @@ def last_errors_of(world: World) -> str:
 
     The result is empty if no client raised an error.
     """
-    times = Counter(observation.source for observation in world.observations if observation.kind == "raised")
-    last = {
+    counts = Counter(observation.source for observation in world.observations if observation.kind == "raised")
+    last_errors = {
         observation.source: observation for observation in world.observations if observation.kind == "raised"
     }
     return "; ".join(
-        f"{source} raised {times[source]} times, the last: {observation.detail!r} ({observation.at} ms)"
-        for source, observation in last.items()
+        f"{source} raised {counts[source]} times, the last: {observation.detail!r} ({observation.at} ms)"
+        for source, observation in last_errors.items()
     )
 
 
@@ -84,8 +84,8 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
         if observation.kind == "stored":
             for partition, offset in observation.detail.items():
                 key = (observation.source, partition)
-                missing = first_undelivered(world, partition, delivered.get(key, set()), offset)
-                if missing is not None and isinstance(owners.get(key), ModelClient):
+                undelivered = first_undelivered(world, partition, delivered.get(key, set()), offset)
+                if undelivered is not None and isinstance(owners.get(key), ModelClient):
                     skipped.add(key)
         elif client is not None and observation.kind == "assigned":
             owners.update(((client.group, partition), client) for partition in observation.partitions)

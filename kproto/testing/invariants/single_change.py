@@ -13,27 +13,34 @@ from .queries import (
 
 
 def a_cooperative_rebalance_takes_two_rounds(world: World, group: str, since: int) -> None:
-    """I5: after one change of its members or topics, a group is stable again within two generations."""
-    rounds = [
+    """I5: after one change of its members or topics, a group is stable again within two generations.
+
+    `since` is the turn of the change.
+    """
+    generations = [
         observation
         for observation in world.observations
         if observation.kind == "settled" and observation.source == group and observation.turn > since
     ]
-    if len(rounds) > 2:
-        raise violation(world, group, f"took {len(rounds)} generations to become stable", rounds[2])
+    if len(generations) > 2:
+        raise violation(world, group, f"took {len(generations)} generations to become stable", generations[2])
 
 
 def a_cooperative_rebalance_moves_no_more_than_it_must(
     before: Mapping[str, set[TopicPartition]], after: Mapping[str, set[TopicPartition]]
 ) -> None:
-    """I5: a member that stays keeps its partitions, except those that other members need for a fair share."""
-    total = len({partition for owned in after.values() for partition in owned})
-    least = total // max(1, len(after))
+    """I5: a member that stays keeps its partitions, except those that other members need for a fair share.
+
+    `before` and `after` map the names of members to their partitions before and after the rebalance.
+    """
+    partition_count = len({partition for owned in after.values() for partition in owned})
+    fair_share = partition_count // max(1, len(after))
     for name, owned_before in before.items():
         kept_count = len(owned_before & after.get(name, set()))
-        if name in after and kept_count < min(len(owned_before), least):
+        if name in after and kept_count < min(len(owned_before), fair_share):
             raise InvariantBroken(
-                f"{name} kept {kept_count} of {len(owned_before)} partitions, but a fair share is {least}"
+                f"{name} kept {kept_count} of {len(owned_before)} partitions, "
+                f"but a fair share is {fair_share}"
             )
 
 
@@ -43,11 +50,12 @@ def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     Call this function while a commit is in flight: inject a fault into the connection to the coordinator
     only, start a commit, and let some time pass.
     """
-    waiting = [token for token in consumer.requested_commits if token not in consumer.done]
-    if not waiting:
+    in_flight = [token for token in consumer.requested_commits if token not in consumer.done]
+    if not in_flight:
         raise violation(world, consumer.name, "has no commit in flight: start one before this check")
     for partition in consumer.owned.intersection(world.partitions()):
         position, end = consumer.position(partition), world.log(partition).end_offset
         if position != end:
-            why = f"the position of {partition} is {position} of {end} while commit {waiting[0]} is in flight"
+            commit = in_flight[0]
+            why = f"the position of {partition} is {position} of {end} while commit {commit} is in flight"
             raise violation(world, consumer.name, why)
