@@ -108,6 +108,7 @@ class Producer(EngineClient):
         )
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        """Call `callback` when the delivery is done, or immediately if it already is."""
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         if not self.engine.records.add_callback(batch, index, lambda: callback(delivery)):
             callback(delivery)

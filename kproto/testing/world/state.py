@@ -85,12 +85,15 @@ class WorldState:
         # coordinator or a stopped broker.
         self.had_fault = False
         self.tracing = trace
+        # How many runs and journaled calls are in progress (see `is_outside_run`).
         self._depth = 0
         self.ids = count(1)
         self._tokens = count(1)
-        self._order = count()
+        self._push_numbers = count()
+        # The scheduled turns, as a heap: time, number of the `push`, function and arguments.
         self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._moment = (START, 0)
+        # The current time, and the number of the first turn at this time.
+        self._ms_and_first_turn = (START, 0)
         self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
         self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
         self.apis: Final = served_versions(highest)
@@ -102,7 +105,9 @@ class WorldState:
         self.addresses: Final = [(node.host, node.port) for node in nodes]
         self.cluster: Final = BrokerCluster(self.settings, nodes)
         self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
+        # Maps each broker to the time of its next scheduled tick.
         self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
+        # Maps each connection id to the API key and version of its last request.
         self.pending_requests: dict[int, tuple[int, int]] = {}
         # Maps a connection id of the operator to the response on it, or to None until the response arrives.
         self.operator_responses: dict[int, bytes | None] = {}
@@ -111,7 +116,7 @@ class WorldState:
 
     def push(self, at: int, function: Callable[..., object], *args: Any) -> None:
         """Schedule the call `function(*args)` at the time `at`, in virtual ms."""
-        heapq.heappush(self._queue, (at, next(self._order), function, args))
+        heapq.heappush(self._queue, (at, next(self._push_numbers), function, args))
 
     @property
     def is_outside_run(self) -> bool:

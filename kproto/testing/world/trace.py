@@ -61,26 +61,26 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
 
     The client id is the client's name in the world.
     """
-    talks: dict[int, Conversation] = {}
-    names: dict[str, dict[UUID, str]] = {}
+    conversations: dict[int, Conversation] = {}
+    topic_names_by_client: dict[str, dict[UUID, str]] = {}
     for entry in entries:
         exchange: Exchange | None = None
         if isinstance(entry.data, RequestEntry):
             request_entry = entry.data
-            topic_names = names.setdefault(entry.who, {})
-            talk = talks.setdefault(
+            topic_names = topic_names_by_client.setdefault(entry.who, {})
+            conversation = conversations.setdefault(
                 request_entry.conn,
                 Conversation(entry.who, request_entry.conn, topic_names, f"broker {request_entry.node}"),
             )
-            started, is_complete = talk.add_request(request_entry.body, entry.at)
-            started.client = entry.who
-            exchange = started if is_complete else None
+            exchange_in_progress, is_complete = conversation.add_request(request_entry.body, entry.at)
+            exchange_in_progress.client = entry.who
+            exchange = exchange_in_progress if is_complete else None
         elif isinstance(entry.data, ResponseEntry):
-            exchange = talks[entry.data.conn].add_response(entry.data.body, entry.at)
+            exchange = conversations[entry.data.conn].add_response(entry.data.body, entry.at)
         if exchange is not None:
             yield exchange
-    for talk in talks.values():
-        for unanswered in talk.close():
+    for conversation in conversations.values():
+        for unanswered in conversation.close():
             unanswered.trouble = "no answer"
             if unanswered.api != "Fetch":
                 yield unanswered
@@ -103,19 +103,20 @@ def digest(entries: Iterable[Entry]) -> str:
 
 
 def _entry_fields(data: Any) -> dict[str, Any]:
+    """Return the fields of the JSON line that show the object `data` of an entry."""
     match data:
         case None:
             return {}
         case RequestEntry(node, body, _):
-            return {"to": node, **_request(body)}
+            return {"to": node, **_request_fields(body)}
         case ResponseEntry(node, key, version, body, _):
-            return {"from": node, **_response(key, version, body)}
+            return {"from": node, **_response_fields(key, version, body)}
         case _:
-            plain: Any = to_plain_json(data)
-            return cast(Any, plain) if isinstance(plain, dict) else {"value": plain}
+            plain_json: Any = to_plain_json(data)
+            return cast(Any, plain_json) if isinstance(plain_json, dict) else {"value": plain_json}
 
 
-def _request(body: bytes) -> dict[str, Any]:
+def _request_fields(body: bytes) -> dict[str, Any]:
     try:
         envelope: Envelope = decode_request(body)
     except DecodeError as error:
@@ -125,7 +126,7 @@ def _request(body: bytes) -> dict[str, Any]:
     return {"api": API_NAMES[key], "version": envelope.version, "body": body_json}
 
 
-def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
+def _response_fields(key: int, version: int, body: bytes) -> dict[str, Any]:
     try:
         _, response = decode_response(body, response_class(key), version)
     except DecodeError as error:
@@ -135,14 +136,14 @@ def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
 
 def to_plain_json(value: Any) -> Any:
     """Convert any object to JSON values that do not differ between identical runs."""
-    any_value: Any = value
+    untyped_value: Any = value  # `match` narrows the type of `value`, but not of this name.
     match value:
         case None | bool() | int() | float() | str():
             return value
         case TopicPartition():
             return str(value)
         case bytes() | bytearray() | memoryview():
-            return bytes(any_value).decode("utf-8", "backslashreplace")
+            return bytes(untyped_value).decode("utf-8", "backslashreplace")
         case enum.Enum():
             return value.name
         case BaseException():
@@ -154,27 +155,27 @@ def to_plain_json(value: Any) -> Any:
                 }
             }
         case dict():
-            return {str(key): to_plain_json(element) for key, element in any_value.items()}
+            return {str(key): to_plain_json(element) for key, element in untyped_value.items()}
         case set() | frozenset():
-            return sorted((to_plain_json(element) for element in any_value), key=str)
+            return sorted((to_plain_json(element) for element in untyped_value), key=str)
         case _:
             return _object_to_json(value)
 
 
 def _object_to_json(value: Any) -> Any:
-    collection: Any = value
+    untyped_value: Any = value  # `isinstance` narrows the type of `value`, but not of this name.
     name = type(value).__name__
-    if isinstance(value, tuple) and hasattr(collection, "_fields"):
+    if isinstance(value, tuple) and hasattr(untyped_value, "_fields"):
         return {
             name: {
                 key: to_plain_json(element)
-                for key, element in zip(collection._fields, collection, strict=True)
+                for key, element in zip(untyped_value._fields, untyped_value, strict=True)
             }
         }
     if isinstance(value, list | tuple):
-        return [to_plain_json(element) for element in collection]
+        return [to_plain_json(element) for element in untyped_value]
     if isinstance(value, msgspec.Struct):
         return {name: {key: to_plain_json(getattr(value, key)) for key in value.__struct_fields__}}
-    if is_dataclass(collection) and not isinstance(collection, type):
-        return {name: {f.name: to_plain_json(getattr(collection, f.name)) for f in fields(collection)}}
-    return f"<{getattr(collection, '__qualname__', name)}>"
+    if is_dataclass(untyped_value) and not isinstance(untyped_value, type):
+        return {name: {f.name: to_plain_json(getattr(untyped_value, f.name)) for f in fields(untyped_value)}}
+    return f"<{getattr(untyped_value, '__qualname__', name)}>"

@@ -221,10 +221,10 @@ class World(Operator):
     def _add_client(self, client: C) -> C:
         if client.name in self.clients:
             allowed = "a name that no client of this world has or had (a journal identifies clients by name)"
-            free = repr(self._next_free_name(client.name))
+            suggestion = repr(self._next_free_name(client.name))
             if not self.clients[client.name].alive:
-                free += f" with client_id={client.name!r}, for its next process"
-            raise ConfigError("name", client.name, f"{allowed}, such as {free}")
+                suggestion += f" with client_id={client.name!r}, for its next process"
+            raise ConfigError("name", client.name, f"{allowed}, such as {suggestion}")
         self.clients[client.name] = client
         client.plan()
         return client
@@ -247,33 +247,34 @@ class World(Operator):
         `until` is called between turns. Returns whether `until` was true at the end, or True without `until`.
         """
         if not self.is_outside_run:
-            return self._run(self.now + ms, until)
-        index, turn, raised = len(self.journal), self.turns, ""
+            return self._run_until(self.now + ms, until)
+        journal_index, first_turn, error_name = len(self.journal), self.turns, ""
 
-        def add_turns_command(at: int) -> None:
-            turns_and_now = (self.turns - turn, self.now)
-            self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
+        def add_turns_command() -> None:
+            args = (self.turns - first_turn, self.now)
+            command = journals.Command(first_turn, "", "replay_turns", args, raised=error_name)
+            self.journal.insert(journal_index, command)
 
         def check_until() -> bool:
             """Return the result of `until`. If it makes journaled calls, journal the turns before them."""
-            nonlocal index, turn
+            nonlocal journal_index, first_turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
-            if len(self.journal) > index:
-                add_turns_command(index)
-                index, turn = len(self.journal), self.turns
+            if len(self.journal) > journal_index:
+                add_turns_command()
+                journal_index, first_turn = len(self.journal), self.turns
             return result
 
         try:
             with self.inside_call():
-                return self._run(self.now + ms, until and check_until)
+                return self._run_until(self.now + ms, until and check_until)
         except Exception as error:
-            raised = type(error).__name__
+            error_name = type(error).__name__
             raise
         finally:
-            add_turns_command(index)
+            add_turns_command()
 
-    def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
+    def _run_until(self, end: int, until: Callable[[], bool] | None) -> bool:
         queue = self._queue
         while True:
             if until is not None and until():
@@ -281,21 +282,22 @@ class World(Operator):
             if not queue or queue[0][0] > end:
                 self.now = max(self.now, end)
                 return until is None or until()
-            self._turn()
+            self._run_next_turn()
 
     def replay_turns(self, turns: int, now: int) -> None:
         """Run this many turns, then let time pass until `now`."""
         for _ in range(turns):
-            self._turn()
+            self._run_next_turn()
         self.now = max(self.now, now)
 
-    def _turn(self) -> None:
+    def _run_next_turn(self) -> None:
+        """Advance time to the next turn and run it. Raises Stuck after too many turns in the same ms."""
         at, _, function, args = heapq.heappop(self._queue)
         self.now = max(self.now, at)
         self.turns += 1
-        if self._moment[0] != self.now:
-            self._moment = (self.now, self.turns)
-        elif self.turns - self._moment[1] > AT_ONE_MOMENT:
+        if self._ms_and_first_turn[0] != self.now:
+            self._ms_and_first_turn = (self.now, self.turns)
+        elif self.turns - self._ms_and_first_turn[1] > AT_ONE_MOMENT:
             raise Stuck(f"{AT_ONE_MOMENT} turns at {self.now} ms; the last one: {function!r} {args!r}"[:400])
         try:
             function(*args)
@@ -335,12 +337,13 @@ class World(Operator):
 
         Raises IllegalState if a function that was passed to `call_later()` uses this world or its clients.
         """
-        last = self.turns if turn is None else turn
-        if last > self.turns:
+        last_turn = self.turns if turn is None else turn
+        if last_turn > self.turns:
             raise ConfigError("turn", turn, f"a turn of this world: 0 to {self.turns}")
+        now = self.now if turn is None else None
         self.is_being_replayed = True
         try:
-            return replay_commands(self.arguments, self.journal, last, self.now if turn is None else None)
+            return replay_commands(self.arguments, self.journal, last_turn, now)
         finally:
             self.is_being_replayed = False
 
@@ -378,9 +381,8 @@ class World(Operator):
             last_turn = sum(command.args[0] for command in commands if command.name == "replay_turns")
             return replay_commands(arguments, commands, last_turn if turn is None else turn, None)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ConfigError(
-                "journal", os.fspath(path), f"a file written by World.save ({error})"
-            ) from error
+            allowed = f"a file written by World.save ({error})"
+            raise ConfigError("journal", os.fspath(path), allowed) from error
 
     def trace(self) -> Iterator[str]:
         """Return all events and actions so far, as JSON lines."""
@@ -405,11 +407,8 @@ class World(Operator):
         """Check these invariants after each observation; see `kproto.testing.invariants`."""
         for invariant in invariants:
             if not callable(invariant):
-                raise ConfigError(
-                    "invariant",
-                    invariant,
-                    "a function that takes a World and raises if the invariant is broken",
-                )
+                allowed = "a function that takes a World and raises if the invariant is broken"
+                raise ConfigError("invariant", invariant, allowed)
         self.watched_invariants += invariants
 
     @checked(client=_CLIENT, kind=_CLASS)
@@ -445,12 +444,12 @@ class World(Operator):
         `Fault` describes `kind`, `ms` and `chance`. The fault ends after `lasts` ms (None: never), or when
         `heal` is called. Raises ConfigError for an unknown kind, client or node.
         """
-        name = None if client is None else self.client(client).name
+        client_name = None if client is None else self.client(client).name
         if node is not None:
             self._check_node(node)
-        new_fault = create_fault(kind, name, node, ms, chance)
+        new_fault = create_fault(kind, client_name, node, ms, chance)
         self.had_fault = True
-        self.observe(name or "operator", "fault", detail=new_fault)
+        self.observe(client_name or "operator", "fault", detail=new_fault)
         if kind == "cut":
             for wire in self.network.wires_hit_by(new_fault):
                 self.disconnect_broker(wire)
@@ -468,8 +467,8 @@ class World(Operator):
     @journaled
     def heal(self) -> None:
         """End all network faults."""
-        for active in list(self.network.faults):
-            self._heal(active)
+        for fault in list(self.network.faults):
+            self._heal(fault)
 
     def _heal(self, fault: Fault) -> None:
         if fault in self.network.faults:
@@ -493,22 +492,22 @@ def replay_commands(
             break
         if command.name == "replay_turns":
             turns, end = command.args
-            is_complete = command.turn + turns <= last
+            replayed_turns = min(turns, last - command.turn)
             with world.inside_call(), _expect_error(command):
-                world.replay_turns(min(turns, last - command.turn), end if is_complete else world.now)
-            world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
+                world.replay_turns(replayed_turns, end if replayed_turns == turns else world.now)
+            world.journal.append(command._replace(args=(replayed_turns, world.now)))
         elif command.name == journals.SET:
             name, value = command.args
             target = world.client(command.on) if command.on else world
             if not isinstance(getattr(type(target), name, None), Knob):
                 raise ConfigError("set", name, "an attribute that a journal keeps")
-            setattr(target, name, _resolve_clients(world, value))
+            setattr(target, name, _resolve_client(world, value))
         else:
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
             if not hasattr(call, journals.KEPT_MARK) and call != world.call_later:
                 raise ConfigError("call", command.name, "a method that a journal keeps")
-            args = [_resolve_clients(world, argument) for argument in command.args]
-            kwargs = {key: _resolve_clients(world, value) for key, value in command.kwargs.items()}
+            args = [_resolve_client(world, argument) for argument in command.args]
+            kwargs = {key: _resolve_client(world, value) for key, value in command.kwargs.items()}
             with _expect_error(command):
                 cast("Any", call)(*args, **kwargs)
     if now is not None:
@@ -526,5 +525,6 @@ def _expect_error(command: journals.Command) -> Generator[None]:
             raise
 
 
-def _resolve_clients(world: World, value: Any) -> Any:
+def _resolve_client(world: World, value: Any) -> Any:
+    """Return the client of a journaled client name. Any other value is returned unchanged."""
     return world.clients[value.name] if isinstance(value, journals.ClientName) else value
