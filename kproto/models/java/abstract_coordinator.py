@@ -47,8 +47,8 @@ from .state import (
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
 # The code for any JoinGroup or SyncGroup error that Java does not expect. Poll then throws a KafkaException.
-UNEXPECTED = -3
-EXPECTED = {
+UNEXPECTED_ERROR = -3
+EXPECTED_JOIN_ERRORS = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
     E.COORDINATOR_NOT_AVAILABLE,
     E.NOT_COORDINATOR,
@@ -63,20 +63,25 @@ EXPECTED = {
     E.GROUP_MAX_SIZE_REACHED,
     E.UNSUPPORTED_VERSION,
 }
-_SYNC_EXPECTED = EXPECTED - {E.COORDINATOR_LOAD_IN_PROGRESS} | {E.ILLEGAL_GENERATION}
+_EXPECTED_SYNC_ERRORS = EXPECTED_JOIN_ERRORS - {E.COORDINATOR_LOAD_IN_PROGRESS} | {E.ILLEGAL_GENERATION}
 
 
 def request_rejoin(state: JavaState, reason: str) -> None:
+    """Make the next poll join again. JoinGroup contains the reason (requestRejoin, KIP-800)."""
     state.rejoin_needed, state.reason = True, reason
 
 
 def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
-    """Reset the generation and request a rejoin (resetStateAndRejoin)."""
+    """Reset the generation, stop heartbeats and request a rejoin (resetStateAndRejoin).
+
+    `keep_id` keeps the member id, in releases that keep it after an error.
+    """
     member_id = state.generation.member_id if keep_id and not state.release.forgets_member_id else ""
     move(state, M.UNJOINED)
     state.generation = JavaGeneration(-1, member_id) if member_id else NO_GENERATION
     state.heartbeat_enabled = False
-    state.needs_prepare = True if not state.release.forgets_member_id else state.needs_prepare
+    if not state.release.forgets_member_id:
+        state.needs_prepare = True
     request_rejoin(state, reason)
 
 
@@ -148,12 +153,14 @@ def on_join_group_response(
     elif response.error_code:
         _handle_join_error(state, entry, response, out)
     elif state.state is not M.PREPARING_REBALANCE:
+        # The member was reset while JoinGroup was in flight. The join is retried, as after a lost connection.
         _fail_join(state, DISCONNECTED)
     else:
         _handle_join_success(state, response, out)
 
 
 def _fail_join(state: JavaState, code: int) -> None:
+    """End the join with an error code, which decides in poll whether the join is retried."""
     state.join_in_flight, state.join_error = False, code
 
 
@@ -171,14 +178,15 @@ def _handle_join_error(
         state.generation = JavaGeneration(-1, response.member_id)
         move(state, M.UNJOINED)
         request_rejoin(state, GET_MEMBER_ID.format(response.member_id))
-    unexpected = code == E.REBALANCE_IN_PROGRESS and not state.release.retries_join_rebalance
-    _fail_join(state, UNEXPECTED if unexpected or code not in EXPECTED else code)
+    is_unexpected = code == E.REBALANCE_IN_PROGRESS and not state.release.retries_join_rebalance
+    _fail_join(state, UNEXPECTED_ERROR if is_unexpected or code not in EXPECTED_JOIN_ERRORS else code)
 
 
 def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out) -> None:
-    """Enter the generation of a JoinGroup response.
+    """Enter the generation of a JoinGroup response, and start heartbeats.
 
-    A leader assigns the partitions before it sends SyncGroup. A follower sends SyncGroup immediately.
+    A leader assigns the partitions before it sends SyncGroup. It first requests metadata if it does not know
+    all topics of the group. A follower sends SyncGroup immediately.
     """
     move(state, M.COMPLETING_REBALANCE)
     state.generation = JavaGeneration(response.generation_id, response.member_id, response.protocol_name)
@@ -266,6 +274,7 @@ def encode_assignment_2_6(assignment: Assignment) -> bytes:
 
 
 def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
+    """Send SyncGroup (sendSyncGroupRequest). If the coordinator is unknown, the join fails."""
     if state.coordinator is None:
         _fail_join(state, E.COORDINATOR_NOT_AVAILABLE)
         return
@@ -309,4 +318,4 @@ def on_sync_group_response(
             )
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         coordinator_lookup.mark_coordinator_unknown(state, out)
-    _fail_join(state, code if code in _SYNC_EXPECTED else UNEXPECTED)
+    _fail_join(state, code if code in _EXPECTED_SYNC_ERRORS else UNEXPECTED_ERROR)

@@ -66,7 +66,7 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
     if state.auto_commit and not _commit_before_join(state, out):
         return False
     state.needs_prepare = False
-    state.prepare_commit, state.prepare_until = None, None
+    state.prepare_commit, state.prepare_deadline = None, None
     _revoke_before_join(state, out)
     return state.thread.state is POLLING
 
@@ -79,8 +79,8 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
     """
     commit = state.prepare_commit
     if commit is None:
-        if state.prepare_until is None:
-            state.prepare_until = state.now + state.max_poll_ms
+        if state.prepare_deadline is None:
+            state.prepare_deadline = state.now + state.max_poll_ms
         offsets = offset_commits.all_consumed(state)
         if not state.cooperative and not state.release.commits_synchronously:
             for partition in state.assigned.values():
@@ -89,13 +89,14 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
             return True
         commit = state.prepare_commit = CommitOperation(offsets, synchronous=True)
         offset_commits.send_offset_commit(state, commit, out)
-    if state.now >= (state.prepare_until or 0):
+    if state.now >= (state.prepare_deadline or 0):
         return True
     if commit.open:
         if state.release.commits_synchronously:
             state.thread.move(BlockedOn.PREPARE_COMMIT)
         return False
-    if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
+    may_retry = commit.retriable or commit.retry_at is not None
+    if commit.result == 0 or not may_retry:
         return True
     return _retry_commit(state, commit, out)
 
@@ -116,7 +117,7 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
     """
     commit = state.prepare_commit
     assert commit is not None
-    if state.now < (state.prepare_until or 0):
+    if state.now < (state.prepare_deadline or 0):
         if commit.open:
             return False
         if commit.result != 0 and (commit.retriable or commit.retry_at is not None):
@@ -179,8 +180,8 @@ def on_join_complete(state: JavaState, out: Out) -> None:
 
     The function follows onJoinComplete. Only COOPERATIVE members revoke partitions at this point.
     """
-    data = state.join_result
-    assert data is not None
+    assignment_bytes = state.join_result
+    assert assignment_bytes is not None
     if state.state is not M.STABLE or state.generation == NO_GENERATION:
         reason = GENERATION_RESET.format(state.generation.member_id)
         abstract_coordinator.reset_state_and_rejoin(state, reason)
@@ -192,24 +193,23 @@ def on_join_complete(state: JavaState, out: Out) -> None:
         state.pending_exception = abstract_coordinator.unknown_assignor_error(state)
         return
     state.group_metadata = state.generation
-    if len(data) < 2:
-        state.pending_exception = ("IllegalStateException", TOO_SHORT.format(len(data)))
+    if len(assignment_bytes) < 2:
+        state.pending_exception = ("IllegalStateException", TOO_SHORT.format(len(assignment_bytes)))
         return
     try:
-        assigned = Assignment.decode(data).partitions
+        assigned = Assignment.decode(assignment_bytes).partitions
     except DecodeError as error:
         state.pending_exception = ("SchemaException", str(error))
         return
     if not all(_matches_subscription(state, tp.topic) for tp in assigned):
-        level, text = ("INFO", MISMATCH) if state.release.reasons else ("WARN", MISMATCH_2_6)
-        received = f"[{', '.join(map(str, assigned))}]"
-        out.append(c.Notify("log", level, text.format(received, _subscription_text(state))))
+        _log_mismatch(state, assigned, out)
         abstract_coordinator.request_rejoin(state, NOT_OUR_SUBSCRIPTION)
         finish_join_complete(state)
         return
     if state.pattern is not None:
-        met = frozenset(tp.topic for tp in assigned)
-        state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
+        assigned_topics = frozenset(tp.topic for tp in assigned)
+        state.topics |= assigned_topics
+        state.joined_topics = (state.joined_topics or frozenset()) | assigned_topics
     state.leader_assignment = tuple(assigned)
     state.new_assignment = tuple(
         sorted(set(assigned)) if state.release.sorts_partitions else partition_order(assigned)
@@ -223,6 +223,13 @@ def on_join_complete(state: JavaState, out: Out) -> None:
         invoke_listener(state, "revoked", revoked, Continuation.JOIN_COMPLETE_REVOKED, out)
     else:
         assign_from_subscribed(state, out)
+
+
+def _log_mismatch(state: JavaState, assigned: Iterable[TopicPartition], out: Out) -> None:
+    """Log that the assignment has topics to which the member does not subscribe."""
+    level, text = ("INFO", MISMATCH) if state.release.reasons else ("WARN", MISMATCH_2_6)
+    received = f"[{', '.join(map(str, assigned))}]"
+    out.append(c.Notify("log", level, text.format(received, _subscription_text(state))))
 
 
 def _subscription_text(state: JavaState) -> str:
@@ -259,6 +266,7 @@ def assign_from_subscribed(state: JavaState, out: Out) -> None:
 
 
 def finish_join_complete(state: JavaState) -> None:
+    """End the join: the next one begins with onJoinPrepare again."""
     state.join_result, state.needs_prepare = None, True
 
 

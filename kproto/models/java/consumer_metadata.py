@@ -24,6 +24,7 @@ from .state import RETRY_BACKOFF_MS, JavaState, Out, least_loaded_node, send_req
 
 
 def topics_to_request(state: JavaState) -> list[str] | None:
+    """Return the topics of the next Metadata request. None requests all topics."""
     if state.pattern is not None:
         return None
     topics = state.topics | state.group_topics
@@ -32,12 +33,12 @@ def topics_to_request(state: JavaState) -> list[str] | None:
 
 def deadline(state: JavaState) -> int | None:
     """Return the time at which the next request may be sent, or None if no request is needed."""
-    if state.metadata_open or not state.bootstrap:
+    if state.metadata_in_flight or not state.bootstrap:
         return None
     if not (state.auto_assigned or state.assigned):
         return None
-    expires = state.metadata_last + state.metadata_ms
-    return state.metadata_last + RETRY_BACKOFF_MS if state.metadata_wanted else expires
+    expires_at = state.metadata_refreshed_at + state.metadata_ms
+    return state.metadata_refreshed_at + RETRY_BACKOFF_MS if state.metadata_update_requested else expires_at
 
 
 def maybe_update(state: JavaState, out: Out) -> None:
@@ -45,40 +46,42 @@ def maybe_update(state: JavaState, out: Out) -> None:
     deadline_ms = deadline(state)
     if deadline_ms is None or deadline_ms > state.now:
         return
-    state.metadata_open = True
+    state.metadata_in_flight = True
     topics = topics_to_request(state)
     send_request(state, least_loaded_node(state), metadata_request(topics, create=True), out, topics)
 
 
 def request_update_for_new_topics(state: JavaState) -> None:
     """Request an update without waiting for the backoff (requestUpdateForNewTopics)."""
-    state.metadata_wanted = True
-    state.metadata_last = min(state.metadata_last, state.now - RETRY_BACKOFF_MS)
+    state.metadata_update_requested = True
+    state.metadata_refreshed_at = min(state.metadata_refreshed_at, state.now - RETRY_BACKOFF_MS)
 
 
 def on_metadata_response(
     state: JavaState, response: MetadataResponse, requested_topics: object, out: Out
 ) -> None:
     """Apply a Metadata response. If `requested_topics` is None, all topics were requested."""
-    before = dict(state.cluster.topics)
+    previous_topics = dict(state.cluster.topics)
     state.cluster.update(response, whole=requested_topics is None)
-    state.metadata_open, state.metadata_last = False, state.now
-    state.metadata_wanted = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
-    wanted_topics = topics_to_request(state)
-    requested: set[object] = (
+    state.metadata_in_flight, state.metadata_refreshed_at = False, state.now
+    state.metadata_update_requested = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
+    topics = topics_to_request(state)
+    requested_names: set[object] = (
         set(cast("list[object]", requested_topics)) if isinstance(requested_topics, list) else set()
     )
-    if requested_topics is not None and wanted_topics is not None and set(wanted_topics) - requested:
+    if requested_topics is not None and topics is not None and set(topics) - requested_names:
         request_update_for_new_topics(state)
     if state.pattern is not None:
         state.topics = state.cluster.matching_topics(state.pattern, full=True)
     state.metadata_snapshot = take_snapshot(state, state.topics | state.group_topics)
-    if before:
-        offset_fetcher.revalidate_changed_leaders(state, before)
+    if previous_topics:
+        offset_fetcher.revalidate_changed_leaders(state, previous_topics)
 
 
 def on_metadata_failure(state: JavaState) -> None:
-    state.metadata_open, state.metadata_wanted, state.metadata_last = False, True, state.now
+    """Make `maybe_update` send another Metadata request after the backoff."""
+    state.metadata_in_flight, state.metadata_update_requested = False, True
+    state.metadata_refreshed_at = state.now
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
@@ -90,5 +93,6 @@ def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]
 
 
 def known_metadata(state: JavaState, topics: frozenset[str]) -> MetadataUpdated:
-    racks = {topic: tuple(sets) for topic, sets in state.cluster.rack_sets(topics).items()}
+    """Return the partition counts and racks of those `topics` that the metadata contains."""
+    racks = {topic: tuple(rack_sets) for topic, rack_sets in state.cluster.rack_sets(topics).items()}
     return MetadataUpdated(state.cluster.partition_counts(topics), racks=racks)

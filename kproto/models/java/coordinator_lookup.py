@@ -29,13 +29,13 @@ from .state import (
 
 def lookup_coordinator(state: JavaState, out: Out) -> None:
     """Send FindCoordinator, unless one is in flight or the backoff has not ended (lookupCoordinator)."""
-    if state.coordinator is not None or state.find_open or state.now < state.find_retry_at:
+    if state.coordinator is not None or state.find_in_flight or state.now < state.find_retry_at:
         return
-    state.find_open = True
+    state.find_in_flight = True
     send_request(
         state,
         least_loaded_node(state),
-        find_coordinator_request(state.config.group_id, request_version(state, 10)),
+        find_coordinator_request(state.config.group_id, request_version(state, api_key=10)),
         out,
     )
 
@@ -44,31 +44,30 @@ def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
     """Handle FindCoordinator's response; None means a lost connection (FindCoordinatorResponseHandler)."""
-    state.find_open = False
+    state.find_in_flight = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error
     if code == E.NONE and response is not None:
         coordinator = parse_find_coordinator(response)
         state.coordinator = Address(coordinator.host, coordinator.port, COORDINATOR)
         state.cluster.brokers.setdefault(coordinator.node, (coordinator.host, coordinator.port))
         state.session_deadline = state.now + state.session_ms
-        state.find_failed = 0
+        state.find_failures = 0
         return
-    state.find_failed += 1
+    state.find_failures += 1
     state.find_retry_at = state.now + RETRY_BACKOFF_MS
     if code == DISCONNECTED or code in RETRIABLE:
-        state.metadata_wanted = True
+        state.metadata_update_requested = True
     else:
         text = (
-            f"Not authorized to access group: {state.config.group_id}" if code == 30 else exception_name(code)
+            f"Not authorized to access group: {state.config.group_id}"
+            if code == E.GROUP_AUTHORIZATION_FAILED
+            else exception_name(code)
         )
         state.find_error = (exception_name(code), text)
 
 
 def mark_coordinator_unknown(state: JavaState, out: Out, *, disconnected: bool = False) -> None:
-    """Forget the coordinator, and close its connection if it is still open.
-
-    markCoordinatorUnknown.
-    """
+    """Forget the coordinator (markCoordinatorUnknown), and close its connection unless `disconnected`."""
     if state.coordinator is None:
         return
     address, state.coordinator = state.coordinator, None

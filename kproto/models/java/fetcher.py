@@ -30,6 +30,7 @@ from .state import (
     JavaCompletedFetch,
     JavaState,
     Out,
+    TopicPartitionState,
     node_address,
     send_request,
 )
@@ -52,31 +53,28 @@ def send_fetches(state: JavaState, out: Out) -> None:
     if len(state.pending_fetch_nodes) >= len(state.cluster.brokers):
         return
     buffered = {partition.tp for partition in state.buffer}
-    wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
+    starts_by_node: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp, partition in state.assigned.items():
-        if (
-            partition.state is not FETCHING
-            or partition.paused
-            or partition.pending_revocation
-            or tp in buffered
-        ):
+        has_position = partition.state is FETCHING
+        if not has_position or partition.paused or partition.pending_revocation or tp in buffered:
             continue
         leader = state.cluster.leader(tp)
         if leader is None:
-            state.metadata_wanted = True
+            state.metadata_update_requested = True
         elif leader.node not in state.pending_fetch_nodes:
-            wanted.setdefault(leader.node, {})[tp] = FetchStart(partition.offset, leader.epoch)
-    for number, partitions in wanted.items():
-        _send_fetch(state, number, partitions, out)
+            starts_by_node.setdefault(leader.node, {})[tp] = FetchStart(partition.offset, leader.epoch)
+    for node_id, fetch_starts in starts_by_node.items():
+        _send_fetch(state, node_id, fetch_starts, out)
 
 
 def _send_fetch(
-    state: JavaState, number: int, partitions: dict[TopicPartition, FetchStart], out: Out
+    state: JavaState, node_id: int, partitions: dict[TopicPartition, FetchStart], out: Out
 ) -> None:
-    session = state.sessions.get(number) or state.sessions.setdefault(number, FetchSessionHandler())
-    full, session_partitions = session.epoch <= 0, session.partitions
+    """Send a Fetch of `partitions`; in a fetch session, list only what changed since the previous request."""
+    session = state.sessions.get(node_id) or state.sessions.setdefault(node_id, FetchSessionHandler())
+    is_full, session_partitions = session.epoch <= 0, session.partitions
     included, forgotten = partitions, []
-    if not full:
+    if not is_full:
         included = {tp: start for tp, start in partitions.items() if session_partitions.get(tp) != start}
         forgotten = [tp for tp in session_partitions if tp not in partitions]
     request = fetch_request(
@@ -89,8 +87,8 @@ def _send_fetch(
         rack=state.config.rack or "",
     )
     session.partitions = partitions
-    state.pending_fetch_nodes.add(number)
-    send_request(state, node_address(state, number), request, out, (number, full, partitions))
+    state.pending_fetch_nodes.add(node_id)
+    send_request(state, node_address(state, node_id), request, out, (node_id, is_full, partitions))
 
 
 def on_fetch_response(
@@ -100,9 +98,9 @@ def on_fetch_response(
 
     The function follows FetchSessionHandler.handleResponse. `response` is None for a lost connection.
     """
-    number, full, fetched_from = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
-    state.pending_fetch_nodes.discard(number)
-    session = state.sessions.setdefault(number, FetchSessionHandler())
+    node_id, is_full, fetch_starts = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
+    state.pending_fetch_nodes.discard(node_id)
+    session = state.sessions.setdefault(node_id, FetchSessionHandler())
     if response is None:
         session.epoch, session.partitions = 0, {}
         return
@@ -113,11 +111,11 @@ def on_fetch_response(
     if response.session_id == 0:
         session.id, session.epoch, session.partitions = 0, 0, {}
     else:
-        session.id, session.epoch = response.session_id, 1 if full else session.epoch + 1
+        session.id, session.epoch = response.session_id, 1 if is_full else session.epoch + 1
     for tp, data in parse_fetch(response, state.cluster):
-        if tp not in fetched_from:
+        if tp not in fetch_starts:
             continue
-        offset = fetched_from[tp].offset
+        offset = fetch_starts[tp].offset
         fetched = (
             FetchedRecords([], offset, -1)
             if data.error_code
@@ -127,14 +125,14 @@ def on_fetch_response(
             state.buffer.append(JavaCompletedFetch(tp, offset, fetched, data.error_code))
 
 
-def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
+def collect_fetch(state: JavaState, max_records: int) -> tuple[ModelRecord, ...]:
     """Return up to `limit` buffered records.
 
     Buffered data that does not start at its partition's position is dropped.
     """
     records: list[ModelRecord] = []
-    keep: list[JavaCompletedFetch] = []
-    while state.buffer and len(records) < limit:
+    paused_data: list[JavaCompletedFetch] = []
+    while state.buffer and len(records) < max_records:
         completed = state.buffer.popleft()
         partition = state.assigned.get(completed.tp)
         if (
@@ -145,37 +143,45 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
         ):
             continue
         if partition.paused:
-            keep.append(completed)
+            paused_data.append(completed)
         elif completed.error:
             _handle_fetch_error(state, completed)
         else:
-            returned = completed.fetched.records[: limit - len(records)]
-            remaining = completed.fetched.records[len(returned) :]
-            records += returned
-            partition.offset = remaining[0].offset if remaining else completed.fetched.position
-            partition.epoch = completed.fetched.epoch if completed.fetched.epoch >= 0 else partition.epoch
-            if remaining:
-                state.buffer.appendleft(
-                    JavaCompletedFetch(
-                        completed.tp,
-                        partition.offset,
-                        FetchedRecords(remaining, completed.fetched.position, completed.fetched.epoch),
-                    )
-                )
-            elif not state.release.sorts_partitions:
-                # When poll has returned all buffered records of a partition, kafka-clients 2.6 moves the
-                # partition to the end of the assignment (movePartitionToEnd). The order matters in a
-                # rebalance: a member with too many partitions keeps the first ones.
-                state.assigned[completed.tp] = state.assigned.pop(completed.tp)
-    state.buffer.extendleft(reversed(keep))
+            records += _fetch_records(state, completed, partition, max_records - len(records))
+    state.buffer.extendleft(reversed(paused_data))
     return tuple(records)
 
 
+def _fetch_records(
+    state: JavaState, completed: JavaCompletedFetch, partition: TopicPartitionState, max_records: int
+) -> list[ModelRecord]:
+    """Return up to `max_records` of `completed`, advance the position, and buffer the remaining records."""
+    fetched = completed.fetched
+    returned, remaining = fetched.records[:max_records], fetched.records[max_records:]
+    partition.offset = remaining[0].offset if remaining else fetched.position
+    partition.epoch = fetched.epoch if fetched.epoch >= 0 else partition.epoch
+    if remaining:
+        state.buffer.appendleft(
+            JavaCompletedFetch(
+                completed.tp,
+                partition.offset,
+                FetchedRecords(remaining, fetched.position, fetched.epoch),
+            )
+        )
+    elif not state.release.sorts_partitions:
+        # When poll has returned all buffered records of a partition, kafka-clients 2.6 moves the partition to
+        # the end of the assignment (movePartitionToEnd). The order matters in a rebalance: a member with too
+        # many partitions keeps the first ones.
+        state.assigned[completed.tp] = state.assigned.pop(completed.tp)
+    return returned
+
+
 def _handle_fetch_error(state: JavaState, completed: JavaCompletedFetch) -> None:
+    """Reset the position, request metadata or make poll throw. UNKNOWN_SERVER_ERROR is ignored."""
     if completed.error == E.OFFSET_OUT_OF_RANGE:
         reset_by_policy(state, completed.tp)
     elif completed.error in _LEADER_ERRORS:
-        state.metadata_wanted = True
+        state.metadata_update_requested = True
     elif completed.error != E.UNKNOWN_SERVER_ERROR:
         state.pending_exception = (
             exception_name(completed.error),
@@ -195,8 +201,8 @@ def clear_unassigned_data(state: JavaState) -> None:
 
 def maybe_close_fetch_sessions(state: JavaState, out: Out) -> None:
     """Close each fetch session with a Fetch that has the final epoch, -1 (maybeCloseFetchSessions)."""
-    for number, session in state.sessions.items():
-        if session.id and number in state.cluster.brokers:
+    for node_id, session in state.sessions.items():
+        if session.id and node_id in state.cluster.brokers:
             request: FetchRequest = fetch_request({}, state.cluster, wait_ms=0, session=(session.id, -1))
-            send_request(state, node_address(state, number), request, out)
+            send_request(state, node_address(state, node_id), request, out)
     state.sessions = {}

@@ -45,10 +45,10 @@ def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition
     The assignment is a HashSet. SubscriptionState copies it into a HashMap with an initial capacity of as
     many buckets as there are partitions. Then it groups the partitions by topic.
     """
-    topics: dict[str, list[TopicPartition]] = {}
+    by_topic: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
-        topics.setdefault(partition.topic, []).append(partition)
-    return [partition for several in topics.values() for partition in several]
+        by_topic.setdefault(partition.topic, []).append(partition)
+    return [partition for topic_partitions in by_topic.values() for partition in topic_partitions]
 
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -62,10 +62,10 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 
     Topics are in the order of a hash map, and each topic's partitions are in the given order.
     """
-    topics: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for tp in partitions:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    return {topic: topics[topic] for topic in hash_order(topics)}
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return {topic: by_topic[topic] for topic in hash_order(by_topic)}
 
 
 def _partition_hash_code(partition: TopicPartition) -> int:
@@ -82,12 +82,17 @@ def _copy_capacity(count: int) -> int:
     return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 
 
-def _hash_table_order(items: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
-    while size * 3 // 4 < len(items):
-        size *= 2
+def _hash_table_order(items: Sequence[T], code_of: Callable[[T], int], bucket_count: int) -> list[T]:
+    """Return the iteration order of a HashMap that begins with `bucket_count` buckets (a power of two).
+
+    The map doubles its buckets whenever it contains more than 3/4 as many items. `code_of` returns an item's
+    hash code.
+    """
+    while bucket_count * 3 // 4 < len(items):
+        bucket_count *= 2
 
     def bucket(item: T) -> int:
         code = code_of(item)
-        return (code ^ code >> 16) & (size - 1)
+        return (code ^ code >> 16) & (bucket_count - 1)
 
     return sorted(items, key=bucket)

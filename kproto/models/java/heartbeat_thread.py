@@ -37,7 +37,7 @@ from .state import (
 )
 
 M = JavaMemberState
-NOT_YET = (M.UNJOINED, M.PREPARING_REBALANCE)
+STATES_WITHOUT_HEARTBEATS = (M.UNJOINED, M.PREPARING_REBALANCE)
 FENCED = (
     "FencedInstanceIdException",
     "The broker rejected this static consumer since another consumer with the same group.instance.id has"
@@ -50,18 +50,20 @@ def deadline(state: JavaState) -> int | None:
     if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:
-        return None if state.find_open else max(state.now, state.find_retry_at)
-    soonest = state.session_deadline
-    if state.thread.state is not POLLING and state.max_poll_deadline < soonest:
-        soonest = state.max_poll_deadline
-    if state.heartbeat_in_flight is None and state.heartbeat_at < soonest:
-        soonest = state.heartbeat_at
-    return soonest
+        return None if state.find_in_flight else max(state.now, state.find_retry_at)
+    earliest = state.session_deadline
+    if state.thread.state is not POLLING and state.max_poll_deadline < earliest:
+        earliest = state.max_poll_deadline
+    if state.heartbeat_in_flight is None and state.heartbeat_at < earliest:
+        earliest = state.heartbeat_at
+    return earliest
 
 
 def run(state: JavaState, out: Out) -> None:
     """Run one iteration of the thread's loop (HeartbeatThread.run)."""
-    if not state.heartbeat_enabled or state.heartbeat_exception is not None or state.state in NOT_YET:
+    if not state.heartbeat_enabled or state.heartbeat_exception is not None:
+        return
+    if state.state in STATES_WITHOUT_HEARTBEATS:
         return
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
@@ -95,36 +97,37 @@ def on_heartbeat_response(
     """Handle a Heartbeat response; None means that the connection was lost (HeartbeatResponseHandler)."""
     if entry.send.request is state.heartbeat_in_flight:
         state.heartbeat_in_flight = None
-    unchanged = entry.generation == state.generation
+    is_current_generation = entry.generation == state.generation
     code = -1 if response is None else response.error_code
     if response is None:
         coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
-        _back_off(state)
+        _delay_next_heartbeat(state)
     elif code == E.NONE:
         _reset_session_timer(state)
     elif code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         coordinator_lookup.mark_coordinator_unknown(state, out)
-        _back_off(state)
+        _delay_next_heartbeat(state)
     elif code == E.REBALANCE_IN_PROGRESS:
         _reset_session_timer(state)
         if state.state is M.STABLE:
             request_rejoin(state, ALREADY_REBALANCING)
     elif code in (E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID):
-        if unchanged:
+        if is_current_generation:
             reset_after_error(state, code, "HEARTBEAT")
             if code == E.FENCED_INSTANCE_ID:
                 state.heartbeat_exception = FENCED
     else:
-        _back_off(state)
+        _delay_next_heartbeat(state)
 
 
 def _reset_session_timer(state: JavaState) -> None:
     state.session_deadline, state.heartbeat_failures = state.now + state.session_ms, 0
 
 
-def _back_off(state: JavaState) -> None:
-    grows = 1 if state.release.commits_synchronously else 2 ** min(state.heartbeat_failures, 4)
-    state.heartbeat_at = state.now + min(RETRY_BACKOFF_MS * grows, 1_000)
+def _delay_next_heartbeat(state: JavaState) -> None:
+    """Delay the next heartbeat after a failed one by the backoff, which grows with each failure in 4.3."""
+    factor = 1 if state.release.commits_synchronously else 2 ** min(state.heartbeat_failures, 4)
+    state.heartbeat_at = state.now + min(RETRY_BACKOFF_MS * factor, 1_000)
     state.heartbeat_failures += 1
 
 
@@ -133,20 +136,20 @@ def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
 
     Returns whether LeaveGroup was sent. The generation is reset in either case.
     """
-    sent = False
-    may = state.config.instance is None and state.coordinator is not None
-    if may and state.state is not M.UNJOINED and state.generation.member_id:
-        assert state.coordinator is not None
-        who = MemberIdentity(
+    is_sent = False
+    is_dynamic = state.config.instance is None
+    is_member = state.state is not M.UNJOINED and bool(state.generation.member_id)
+    if is_dynamic and is_member and state.coordinator is not None:
+        identity = MemberIdentity(
             member_id=state.generation.member_id, reason=reason if state.release.reasons else None
         )
-        if request_version(state, 13) < 3:
-            request = LeaveGroupRequest(group_id=state.config.group_id, member_id=who.member_id)
+        if request_version(state, api_key=13) < 3:
+            request = LeaveGroupRequest(group_id=state.config.group_id, member_id=identity.member_id)
         else:
-            request = LeaveGroupRequest(group_id=state.config.group_id, members=[who])
+            request = LeaveGroupRequest(group_id=state.config.group_id, members=[identity])
         send_request(state, state.coordinator, request, out)
-        sent = True
+        is_sent = True
     reset_state_and_rejoin(state, LEFT_BY_ITSELF)
     state.needs_prepare = True
     state.join_in_flight, state.join_result, state.awaiting_metadata = False, None, False
-    return sent
+    return is_sent

@@ -200,7 +200,7 @@ def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
         return
     state.wakeup_pending = True
     if state.prepare_commit is not None and state.thread.state is not NOTHING:
-        state.needs_prepare, state.prepare_commit, state.prepare_until = False, None, None
+        state.needs_prepare, state.prepare_commit, state.prepare_deadline = False, None, None
         state.thread.move(POLLING)
 
 
@@ -231,9 +231,9 @@ def _refresh_pattern_topics(state: JavaState) -> bool:
         return True
     if state.pattern_refresh_since is None:
         state.pattern_refresh_since = state.now
-        if state.metadata_last < state.now:
-            state.metadata_wanted = True
-    return state.metadata_last >= state.pattern_refresh_since
+        if state.metadata_refreshed_at < state.now:
+            state.metadata_update_requested = True
+    return state.metadata_refreshed_at >= state.pattern_refresh_since
 
 
 def rejoin_needed_or_pending(state: JavaState) -> bool:
@@ -270,7 +270,7 @@ def _join_group_if_needed(state: JavaState, out: Out) -> bool:
     if state.join_error is not None:
         return _handle_join_failure(state)
     if state.join_in_flight:
-        if state.awaiting_metadata and not state.metadata_wanted and not state.metadata_open:
+        if state.awaiting_metadata and not state.metadata_update_requested and not state.metadata_in_flight:
             abstract_coordinator.perform_assignment(state, out)
         return False
     if state.needs_prepare and not consumer_coordinator.on_join_prepare(state, out):

@@ -62,7 +62,7 @@ def next_deadline(state: JavaState) -> int | None:
     if blocked_on is POLLING:
         deadlines.append(state.poll_deadline)
         if state.rejoin_needed:
-            deadlines += (state.join_retry_at, state.prepare_until)
+            deadlines += (state.join_retry_at, state.prepare_deadline)
         if state.coordinator is None:
             deadlines.append(state.find_retry_at)
         if state.auto_commit:
@@ -78,7 +78,7 @@ def next_deadline(state: JavaState) -> int | None:
             if commit is not None:
                 deadlines += (commit.retry_at, state.find_retry_at, commit.deadline)
         if state.prepare_commit is not None:
-            deadlines.append(state.prepare_until)
+            deadlines.append(state.prepare_deadline)
     soonest = FOREVER
     for deadline in deadlines:
         if deadline is not None and now < deadline < soonest:

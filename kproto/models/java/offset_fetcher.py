@@ -183,7 +183,7 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
             continue
         leader = state.cluster.leader(tp)
         if leader is None:
-            state.metadata_wanted = True
+            state.metadata_update_requested = True
             continue
         requests.setdefault(leader.node, {})[tp] = (partition.timestamp, leader.epoch)
         partition.request_open = True
@@ -218,7 +218,7 @@ def on_list_offsets_response(
         partition.request_open = False
         listed = listed_offsets.get(tp)
         if listed is None or listed.error:
-            partition.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
+            partition.retry_at, state.metadata_update_requested = state.now + RETRY_BACKOFF_MS, True
         else:
             seek_partition(partition, listed.offset)
 
@@ -271,7 +271,7 @@ def on_offset_for_epoch_response(
         partition.request_open = False
         epoch_end = epoch_ends.get(tp)
         if epoch_end is None or epoch_end.error:
-            partition.retry_at, state.metadata_wanted = state.now + RETRY_BACKOFF_MS, True
+            partition.retry_at, state.metadata_update_requested = state.now + RETRY_BACKOFF_MS, True
         elif epoch_end.offset < 0 or epoch_end.epoch < 0:
             reset_by_policy(state, tp)
         elif epoch_end.offset < partition.offset:

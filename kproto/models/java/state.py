@@ -293,9 +293,9 @@ class JavaState:
     connected: bool = False  # Whether a request was sent to a broker of the metadata.
 
     # Metadata
-    metadata_open: bool = False  # Whether a Metadata request is in flight.
-    metadata_wanted: bool = False  # Whether metadata is requested before it expires.
-    metadata_last: int = -FOREVER  # The time of the last response or failure.
+    metadata_in_flight: bool = False  # Whether a Metadata request is in flight.
+    metadata_update_requested: bool = False  # Whether metadata is requested before it expires.
+    metadata_refreshed_at: int = -FOREVER  # The time of the last response or failure (lastRefreshMs).
 
     # Subscription
     topics: frozenset[str] = frozenset()
@@ -316,8 +316,8 @@ class JavaState:
     join_result: bytes | None = None  # The assignment of SyncGroup, until onJoinComplete has run.
     join_error: int | None = None  # The error code of the last join, until poll handles it.
     coordinator: Address | None = None
-    find_open: bool = False  # Whether FindCoordinator is in flight.
-    find_failed: int = 0  # The failed lookups since the last successful one.
+    find_in_flight: bool = False  # Whether FindCoordinator is in flight.
+    find_failures: int = 0  # The failed lookups since the last successful one.
     find_retry_at: int = 0
     find_error: tuple[str, str] | None = None
     join_retry_at: int = 0
@@ -352,7 +352,7 @@ class JavaState:
     )
     auto_commit_at: int = 0
     prepare_commit: CommitOperation | None = None
-    prepare_until: int | None = None
+    prepare_deadline: int | None = None
     new_assignment: tuple[TopicPartition, ...] = ()
     # The new assignment in the leader's order. The user data of the next JoinGroup keeps this order.
     leader_assignment: tuple[TopicPartition, ...] = ()

@@ -60,7 +60,7 @@ class JavaStage:
         state = self.state
         self.do(c.SubscribeCalled(("t",)))
         state.cluster.update(metadata_of(t=2))
-        state.metadata_last, state.metadata_wanted = self.now, False
+        state.metadata_refreshed_at, state.metadata_update_requested = self.now, False
         state.coordinator = COORDINATOR
         assignor = state.assignors[0].name
         state.state, state.generation = JavaMemberState.STABLE, JavaGeneration(3, "a-1", assignor)

@@ -119,7 +119,7 @@ def test_only_a_subscription_with_new_topics_requests_metadata_before_its_age(re
 def test_a_pattern_requests_the_metadata_of_all_topics_although_one_matches(release: ModuleType) -> None:
     consumer = JavaStage(release)
     consumer.state.cluster.update(metadata_of(t=2))
-    consumer.state.metadata_last = consumer.now
+    consumer.state.metadata_refreshed_at = consumer.now
     consumer.do(c.SubscribeCalled(pattern="t.*"))
     consumer.do(c.PollCalled(1_000))
     (request,) = consumer.requests_of("Metadata")
