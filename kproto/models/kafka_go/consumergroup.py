@@ -73,10 +73,13 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
     state.open = send_request(out, state.coordinator, find_coordinator_request(state.config.group_id, 0), 0)
 
 
-def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle FindCoordinator's response; None means that the request failed.
+def on_find_coordinator_response(
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
+) -> None:
+    """Handle FindCoordinator's response; None means that the request failed, and `failure` says why.
 
-    After a successful lookup the member sends JoinGroup, or LeaveGroup if it is leaving the group.
+    After a failed request, the member tries the next bootstrap address. After a successful lookup, it sends
+    JoinGroup, or LeaveGroup if it is leaving the group.
     """
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):
@@ -84,15 +87,15 @@ def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str
         if state.tried_addresses < len(state.bootstrap):
             _find_coordinator(state, state.state, out)
         elif state.state is P.FINDING:
-            _fail(state, network_error(why), now, out)
+            _fail_next_generation(state, network_error(failure), now, out)
         else:
-            on_leave_group_response(state, None, why, now, out)
+            on_leave_group_response(state, None, failure, now, out)
         return
     coordinator = parse_find_coordinator(response)
     if coordinator.error and state.state is P.FINDING:
-        _fail(state, kafka_error(coordinator.error), now, out)
+        _fail_next_generation(state, kafka_error(coordinator.error), now, out)
     elif coordinator.error:
-        on_leave_group_response(state, None, why, now, out)
+        on_leave_group_response(state, None, failure, now, out)
     elif state.state is P.FINDING:
         state.coordinator = new_connection(state, coordinator.host, coordinator.port, "group")
         _join_group(state, out)
@@ -124,7 +127,7 @@ def _join_group(state: KafkaGoState, out: Out) -> None:
 
 
 def on_join_group_response(
-    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
     """Handle a JoinGroup response.
 
@@ -134,22 +137,23 @@ def on_join_group_response(
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
         code = response.error_code if isinstance(response, JoinGroupResponse) else 0
-        _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
+        error = kafka_error(code) if code else network_error(failure)
+        _fail_next_generation(state, error, now, out, code)
         return
     state.member_id, state.generation_id = response.member_id, response.generation_id
     state.protocol, state.assignments = response.protocol_name or "", {}
     if response.leader != response.member_id:
         _sync_group(state, out)
         return
-    members: dict[str, tuple[str, ...]] = {}
+    topics_by_member: dict[str, tuple[str, ...]] = {}
     for member in response.members:
         topics_or_error = _decode_topics(member.metadata)
         if isinstance(topics_or_error, str):
             text = f"unable to read metadata for member, {member.member_id}: {topics_or_error}"
-            _fail(state, ("fmt.wrapError", text), now, out)
+            _fail_next_generation(state, ("fmt.wrapError", text), now, out)
             return
-        members[member.member_id] = topics_or_error
-    state.members = members
+        topics_by_member[member.member_id] = topics_or_error
+    state.members = topics_by_member
     move(state, P.PLANNING)
     assert state.coordinator is not None
     topics = sorted({topic for topics_of_member in state.members.values() for topic in topics_of_member})
@@ -170,21 +174,24 @@ def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     return tuple(body.topics) if stop == len(view) else "%!w(<nil>)"
 
 
-def on_metadata_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
+def on_metadata_response(
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
+) -> None:
     """Assign the partitions as the leader, then send SyncGroup."""
     if not isinstance(response, MetadataResponse):
-        _fail(state, network_error(why), now, out)
+        _fail_next_generation(state, network_error(failure), now, out)
         return
     code, partitions = generation.parse_partitions(response)
     if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        _fail(state, kafka_error(code), now, out)
+        _fail_next_generation(state, kafka_error(code), now, out)
         return
-    plan = assign(state.protocol, state.members, partitions)
-    state.assignments = {member: _encode_assignment(assignment) for member, assignment in plan.items()}
+    assignments = assign(state.protocol, state.members, partitions)
+    state.assignments = {member: _encode_assignment(assignment) for member, assignment in assignments.items()}
     _sync_group(state, out)
 
 
 def _encode_assignment(assignment: dict[str, list[int]]) -> bytes:
+    """Encode the partitions of one member, by topic, in version 1 of the assignment."""
     body = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
@@ -195,6 +202,7 @@ def _encode_assignment(assignment: dict[str, list[int]]) -> bytes:
 
 
 def _sync_group(state: KafkaGoState, out: Out) -> None:
+    """Send SyncGroup (ConsumerGroup.syncGroup). Only a leader sends assignments."""
     assert state.coordinator is not None
     request = SyncGroupRequest(
         group_id=state.config.group_id,
@@ -210,12 +218,13 @@ def _sync_group(state: KafkaGoState, out: Out) -> None:
 
 
 def on_sync_group_response(
-    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
     """Handle a SyncGroup response: adopt the assignment and fetch the committed offsets."""
     if not isinstance(response, SyncGroupResponse) or response.error_code:
         code = response.error_code if isinstance(response, SyncGroupResponse) else 0
-        _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
+        error = kafka_error(code) if code else network_error(failure)
+        _fail_next_generation(state, error, now, out, code)
         return
     state.assigned = {}
     if response.assignment:
@@ -237,30 +246,33 @@ def on_sync_group_response(
 
 
 def on_offset_fetch_response(
-    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
     """Handle an OffsetFetch response, and start the generation."""
     if not isinstance(response, OffsetFetchResponse):
-        _fail(state, network_error(why), now, out)
+        _fail_next_generation(state, network_error(failure), now, out)
         return
     _, committed = parse_offset_fetch(response)
     code = next((offset.error for offset in committed.values() if offset.error), 0)
     if code:
-        _fail(state, kafka_error(code), now, out)
+        _fail_next_generation(state, kafka_error(code), now, out)
         return
-    start = {
+    start_offsets = {
         tp: offset.offset if offset.offset >= 0 else state.start_offset for tp, offset in committed.items()
     }
-    _start_generation(state, start, now, out)
+    _start_generation(state, start_offsets, now, out)
 
 
 # -- a generation -----------------------------------------------------------------------------------------
 
 
-def _start_generation(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
+def _start_generation(
+    state: KafkaGoState, start_offsets: dict[TopicPartition, int], now: int, out: Out
+) -> None:
+    """Start the goroutines of the generation. If the Reader is closing, end them immediately."""
     move(state, P.RUNNING)
     state.errors = 0
-    generation.start(state, start, now, out)
+    generation.start(state, start_offsets, now, out)
     if state.closing:
         end_generation(state, out)
 
@@ -291,8 +303,12 @@ def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
 # -- errors and leaving
 
 
-def _fail(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) -> None:
-    """Handle an error of nextGeneration as ConsumerGroup.run does."""
+def _fail_next_generation(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) -> None:
+    """Handle an error of nextGeneration as ConsumerGroup.run does.
+
+    `code` is the error code of a JoinGroup or SyncGroup response. All other errors have the same effect, so
+    for them `code` is 0.
+    """
     close_connection(out, state.coordinator)
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         if state.closing:
@@ -305,6 +321,7 @@ def _fail(state: KafkaGoState, error: Error, now: int, out: Out, code: int = 0) 
 
 
 def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -> None:
+    """Leave the group after `error`, or for close() if it is None. A member without id sends no request."""
     state.leave_error = error
     if state.member_id:
         state.tried_addresses = 0
@@ -314,9 +331,9 @@ def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -
 
 
 def on_leave_group_response(
-    state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
-    """Reset the member id after any response to LeaveGroup.
+    """Reset the member id after any response to LeaveGroup, or if no LeaveGroup could be sent.
 
     Then back off if an error made the member leave, or finish close().
     """
@@ -332,12 +349,13 @@ def on_leave_group_response(
 
 
 def finish_close(state: KafkaGoState, out: Out) -> None:
+    """End the application's poll, its CommitMessages calls and close(). The Reader is then CLOSED."""
     if state.open_poll is not None:
         state.open_poll = None
         out.append(FinishPoll())
-    for wanted in (*state.blocked_commits, *state.commits):
-        if wanted.token is not None:
-            out.append(reader.closed_commit(wanted))
+    for commit in (*state.blocked_commits, *state.commits):
+        if commit.token is not None:
+            out.append(reader.closed_commit(commit))
     state.blocked_commits.clear()
     state.commits.clear()
     move(state, P.CLOSED)

@@ -33,20 +33,24 @@ from .state import (
 )
 
 
-def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
-    """Start the generation with its watchers, its readers and the commit loop.
+def start(state: KafkaGoState, start_offsets: dict[TopicPartition, int], now: int, out: Out) -> None:
+    """Start the generation with its watchers, its readers and the commit loop (nextGeneration, Reader.run).
 
-    Follows nextGeneration, Reader.run.
+    `start_offsets` maps partitions to the offsets at which the readers start.
 
     If the Reader was closed before the committed offsets arrived, no partition reader and no commit loop
     starts.
     """
-    every = state.commit_ms
-    watched = state.topics if state.config.watch else ()
+    interval_ms = state.commit_ms
+    watched_topics = state.topics if state.config.watch else ()
+    watchers = [
+        PartitionWatcher(topic, GoTicker(now + state.watch_ms, state.watch_ms)) for topic in watched_topics
+    ]
+    commit_ticker = None if interval_ms is None else GoTicker(now + interval_ms, interval_ms)
     state.generation = generation = KafkaGoGeneration(
         heartbeat_ticker=GoTicker(now + state.heartbeat_ms, state.heartbeat_ms),
-        watchers=[PartitionWatcher(name, GoTicker(now + state.watch_ms, state.watch_ms)) for name in watched],
-        commits=ReaderCommitLoop(None if every is None else GoTicker(now + every, every)),
+        watchers=watchers,
+        commits=ReaderCommitLoop(commit_ticker),
         readers=[],
     )
     for watcher in generation.watchers:
@@ -55,16 +59,16 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
         generation.commits.ended = True
         return
     state.assignment_version += 1
-    owned = [
+    assigned_partitions = [
         TopicPartition(topic, partition)
         for topic in state.topics
         for partition in state.assigned.get(topic, ())
     ]
-    for tp in owned:
-        reader = PartitionReader(tp, state.assignment_version, start.get(tp, state.start_offset))
+    for tp in assigned_partitions:
+        reader = PartitionReader(tp, state.assignment_version, start_offsets.get(tp, state.start_offset))
         generation.readers.append(reader)
         partition_reader.initialize(state, reader, out)
-    out.append(RunCallback("assigned", tuple(sorted(owned)), wait=False))
+    out.append(RunCallback("assigned", tuple(sorted(assigned_partitions)), wait=False))
 
 
 def run_heartbeat_loop(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
@@ -97,6 +101,7 @@ def on_response(generation: KafkaGoGeneration, request: Message, response: Messa
 
 
 def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) -> bool:
+    """Compare the number of partitions with that of the first response. Return whether the watcher ends."""
     watcher.open = None
     if not isinstance(response, MetadataResponse):
         return True
@@ -122,14 +127,16 @@ def has_ended(generation: KafkaGoGeneration) -> bool:
     return (
         generation.commits.ended
         and generation.heartbeat_in_flight is None
-        and all(reader.open is None for reader in generation.watchers)
+        and all(watcher.open is None for watcher in generation.watchers)
         and all(reader.state is ReaderPhase.ENDED for reader in generation.readers)
     )
 
 
 def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message:
+    """Send Metadata for `topics` to the coordinator, and return the request (Conn.ReadPartitions)."""
     assert state.coordinator is not None
-    version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
+    _, highest_version = state.offered.get(3, (0, 6))
+    version = 6 if highest_version >= 6 else 1
     return send_request(out, state.coordinator, metadata_request(topics, create=version >= 4), version)
 
 

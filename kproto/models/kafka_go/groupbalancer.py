@@ -17,23 +17,23 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
 
     A member whose topics have no partitions gets an empty entry.
     """
-    share = _SHARES[name]
+    gets_partition = _BALANCERS[name]
     plan: Plan = {}
-    by_topic: dict[str, list[str]] = {}
+    members_by_topic: dict[str, list[str]] = {}
     for member, topics in members.items():
         for topic in topics:
-            by_topic.setdefault(topic, []).append(member)
-    for topic, wanting in by_topic.items():
+            members_by_topic.setdefault(topic, []).append(member)
+    for topic, subscribed_members in members_by_topic.items():
         topic_partitions = partitions.get(topic, ())
-        for index, member in enumerate(sorted(wanting)):
-            share_of_member = [
-                number
-                for position, number in enumerate(topic_partitions)
-                if share(position, index, len(topic_partitions), len(wanting))
+        for index, member in enumerate(sorted(subscribed_members)):
+            partitions_of_member = [
+                partition
+                for position, partition in enumerate(topic_partitions)
+                if gets_partition(position, index, len(topic_partitions), len(subscribed_members))
             ]
-            assigned = plan.setdefault(member, {})
-            if share_of_member:
-                assigned[topic] = share_of_member
+            assignment = plan.setdefault(member, {})
+            if partitions_of_member:
+                assignment[topic] = partitions_of_member
     return plan
 
 
@@ -58,4 +58,4 @@ def _roundrobin(position: int, index: int, partitions: int, members: int) -> boo
     return position % members == index
 
 
-_SHARES: Mapping[str, Callable[[int, int, int, int], bool]] = {"range": _range, "roundrobin": _roundrobin}
+_BALANCERS: Mapping[str, Callable[[int, int, int, int], bool]] = {"range": _range, "roundrobin": _roundrobin}

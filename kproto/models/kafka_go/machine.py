@@ -41,12 +41,12 @@ def next_deadline(state: KafkaGoState) -> int | None:
     if state.retry_at is not None and state.state is P.BACKING_OFF:
         deadlines.append(state.retry_at)
     reader.add_deadlines(state, deadlines)
-    current = state.generation
-    if current is not None:
-        if current.next_reader_wakeup is not None:
-            deadlines.append(current.next_reader_wakeup)
+    current_generation = state.generation
+    if current_generation is not None:
+        if current_generation.next_reader_wakeup is not None:
+            deadlines.append(current_generation.next_reader_wakeup)
         if state.state is RUNNING:
-            generation.add_deadlines(current, deadlines)
+            generation.add_deadlines(current_generation, deadlines)
     return min(deadlines) if deadlines else None
 
 
@@ -107,32 +107,32 @@ ResponseHandler = Callable[[KafkaGoState, "Message | None", str, int, Out], None
 
 # Phase -> handler of the response to the group loop's request. The handler gets None for a failed request.
 RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
-    P.FINDING: consumergroup.on_coordinator_found,
+    P.FINDING: consumergroup.on_find_coordinator_response,
     P.JOINING: consumergroup.on_join_group_response,
     P.PLANNING: consumergroup.on_metadata_response,
     P.SYNCING: consumergroup.on_sync_group_response,
     P.FETCHING_OFFSETS: consumergroup.on_offset_fetch_response,
-    P.FINDING_TO_LEAVE: consumergroup.on_coordinator_found,
+    P.FINDING_TO_LEAVE: consumergroup.on_find_coordinator_response,
     P.LEAVING: consumergroup.on_leave_group_response,
 }
 
 
 def _complete_request(
-    state: KafkaGoState, request: Message, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, request: Message, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
     """Pass a response to the goroutine of kafka-go that sent the request."""
     if request is state.open:
         state.open = None
-        RESPONSES[state.state](state, response, why, now, out)
+        RESPONSES[state.state](state, response, failure, now, out)
         return
     if state.generation is None:
         return
-    for partition in state.generation.readers:
-        if request is partition.open:
-            partition_reader.on_response(state, partition, response, why, now, out)
+    for reader_goroutine in state.generation.readers:
+        if request is reader_goroutine.open:
+            partition_reader.on_response(state, reader_goroutine, response, failure, now, out)
             return
     if request is state.generation.commits.open:
-        reader.on_commit_response(state, response, why, now, out)
+        reader.on_commit_response(state, response, failure, now, out)
     elif generation.on_response(state.generation, request, response) and state.state is P.RUNNING:
         consumergroup.end_generation(state, out)
 
@@ -140,7 +140,7 @@ def _complete_request(
 def _uses_coordinator_connection(state: KafkaGoState, request: Message) -> bool:
     """Return whether `request` was sent on the connection to the coordinator."""
     return state.generation is None or all(
-        partition.open is not request for partition in state.generation.readers
+        reader_goroutine.open is not request for reader_goroutine in state.generation.readers
     )
 
 
@@ -149,13 +149,13 @@ def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
     if state.retry_at is not None and now >= state.retry_at and state.state is P.BACKING_OFF:
         state.retry_at = None
         consumergroup.start_next_generation(state, now, out)
-    current = state.generation
-    if current is not None:
+    current_generation = state.generation
+    if current_generation is not None:
         if state.state is RUNNING:
-            generation.run_heartbeat_loop(state, current, now, out)
-            generation.run_partition_watchers(state, current, now, out)
-        if current.next_reader_wakeup is not None and now >= current.next_reader_wakeup:
-            partition_reader.run_timers(state, current, now, out)
+            generation.run_heartbeat_loop(state, current_generation, now, out)
+            generation.run_partition_watchers(state, current_generation, now, out)
+        if current_generation.next_reader_wakeup is not None and now >= current_generation.next_reader_wakeup:
+            partition_reader.run_timers(state, current_generation, now, out)
         reader.refill_queue(state, now, out)
     reader.deliver_records(state, now, out)
     if state.blocked_commits:
@@ -164,5 +164,5 @@ def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
     if state.blocked_commits:
         reader.unblock_commits(state, out)
     reader.expire_commits(state, now, out)
-    if current is not None and state.state is P.ENDING:
+    if current_generation is not None and state.state is P.ENDING:
         consumergroup.complete_generation(state, now, out)

@@ -96,7 +96,8 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     close_connection(out, reader.address)
     reader.address = new_connection(state, host, port, "look")
     move_reader(reader, W.LOOKING_UP)
-    version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
+    _, highest_version = state.offered.get(3, (0, 6))
+    version = 6 if highest_version >= 6 else 1
     request = metadata_request([reader.tp.topic], create=version >= 4)
     reader.open = send_request(out, reader.address, request, version, OFFSETS_TIMEOUT_MS)
 
@@ -113,6 +114,7 @@ def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 
 
 def end(reader: PartitionReader, out: Out) -> None:
+    """End the reader: close its connection and drop the records that are not queued."""
     close_connection(out, reader.address)
     move_reader(reader, W.ENDED)
     reader.open, reader.address, reader.at = None, None, None
@@ -141,17 +143,17 @@ def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out
             else:
                 _send_fetch(state, reader, now, out)
     generation.next_reader_wakeup = min(
-        (waiting.at for waiting in generation.readers if waiting.at is not None), default=None
+        (reader.at for reader in generation.readers if reader.at is not None), default=None
     )
 
 
 def on_response(
-    state: KafkaGoState, reader: PartitionReader, response: Message | None, why: str, now: int, out: Out
+    state: KafkaGoState, reader: PartitionReader, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
-    """Handle the response to the reader's request; None means that the request failed."""
+    """Handle the response to the reader's request; None means that it failed, and `failure` says why."""
     reader.open = None
     if response is None:
-        _on_connection_error(state, reader, network_error(why), now, out)
+        _on_connection_error(state, reader, network_error(failure), now, out)
     elif isinstance(response, MetadataResponse):
         _on_metadata_response(state, reader, response, now, out)
     elif isinstance(response, ListOffsetsResponse):
@@ -174,7 +176,8 @@ def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Ou
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _read_offset(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, out: Out) -> None:
+def _request_offset(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, out: Out) -> None:
+    """Request the offset of the log that `phase` waits for (reader.readOffsets)."""
     move_reader(reader, phase)
     assert reader.address is not None
     request = list_offsets_request({reader.tp: (_TIMESTAMPS[phase], -1)}, isolation=0)
@@ -196,40 +199,41 @@ def _on_metadata_response(
         close_connection(out, reader.address)
         host, port = cluster.brokers[leader.node]
         reader.address = new_connection(state, host, port, "read")
-        _read_offset(state, reader, W.FIRST_OFFSET, out)
+        _request_offset(state, reader, W.FIRST_OFFSET, out)
 
 
 def _on_list_offsets_response(
     state: KafkaGoState, reader: PartitionReader, response: ListOffsetsResponse, now: int, out: Out
 ) -> None:
-    listed = parse_list_offsets(response)[reader.tp]
-    if listed.error:
-        _restart(state, reader, kafka_error(listed.error), now, out)
+    """Continue with the next ListOffsets request of initialize, Seek or an out-of-range check, or fetch."""
+    result = parse_list_offsets(response)[reader.tp]
+    if result.error:
+        _restart(state, reader, kafka_error(result.error), now, out)
         return
     match reader.state:
         case W.FIRST_OFFSET | W.SEEK_FIRST | W.RANGE_FIRST:
-            reader.first_offset = listed.offset
-            following = {
+            reader.first_offset = result.offset
+            next_phases = {
                 W.FIRST_OFFSET: W.LAST_OFFSET,
                 W.SEEK_FIRST: W.SEEK_LAST,
                 W.RANGE_FIRST: W.RANGE_LAST,
             }
-            _read_offset(state, reader, following[reader.state], out)
+            _request_offset(state, reader, next_phases[reader.state], out)
         case W.LAST_OFFSET:
-            reader.last_offset = listed.offset
+            reader.last_offset = result.offset
             if reader.offset == FIRST_OFFSET or 0 <= reader.offset < reader.first_offset:
                 reader.offset = reader.first_offset
             elif reader.offset == LAST_OFFSET:
                 reader.offset = reader.last_offset
-            _read_offset(state, reader, W.SEEK_FIRST, out)
+            _request_offset(state, reader, W.SEEK_FIRST, out)
         case W.SEEK_LAST:
-            if not reader.first_offset <= reader.offset <= listed.offset:
+            if not reader.first_offset <= reader.offset <= result.offset:
                 _restart(state, reader, None, now, out)
             else:
                 reader.attempt, reader.errors = 0, 0
                 _send_fetch(state, reader, now, out)
         case _:
-            _handle_out_of_range(state, reader, listed.offset, now, out)
+            _handle_out_of_range(state, reader, result.offset, now, out)
 
 
 def _handle_out_of_range(
@@ -255,7 +259,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
         return
     assert reader.address is not None
     max_wait_ms = fetch_wait(state.fetch_wait_ms)
-    highest = state.offered.get(1, (0, 10))[1]
+    _, highest_version = state.offered.get(1, (0, 10))
     max_bytes = state.max_bytes + FETCH_MIN_SIZE + len(reader.tp.topic.encode())
     request = fetch_request(
         {reader.tp: FetchStart(reader.offset, -1, max_bytes)},
@@ -267,7 +271,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
     )
     move_reader(reader, READING)
     reader.open = send_request(
-        out, reader.address, request, 10 if highest >= 10 else 5, max_wait_ms + OFFSETS_TIMEOUT_MS
+        out, reader.address, request, 10 if highest_version >= 10 else 5, max_wait_ms + OFFSETS_TIMEOUT_MS
     )
 
 
@@ -278,20 +282,21 @@ def _on_fetch_response(
     data = next((partition for topic in response.responses for partition in topic.partitions), None)
     code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
-        _hold_records(state, reader, data, out)
+        _buffer_records(state, reader, data, out)
     elif data is None or code == ErrorCode.REQUEST_TIMED_OUT:
         reader.errors = 0
         _send_fetch(state, reader, now, out)
     elif code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         _restart(state, reader, None, now, out)
     elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        _read_offset(state, reader, W.RANGE_FIRST, out)
+        _request_offset(state, reader, W.RANGE_FIRST, out)
     else:
         _report_error(state, reader, kafka_error(code))
         _back_off_read(state, reader, now, out)
 
 
-def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionData, out: Out) -> None:
+def _buffer_records(state: KafkaGoState, reader: PartitionReader, data: PartitionData, out: Out) -> None:
+    """Keep the records of a Fetch response until the record queue has room for them."""
     fetched = read_records(
         reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed"
     )
@@ -300,11 +305,11 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
         reader.offset = fetched.position
     move_reader(reader, PUSHING)
     if reader.cancelled:
-        _push_by_chance(state, reader)
+        _push_records_randomly(state, reader)
         end(reader, out)
 
 
-def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
+def _push_records_randomly(state: KafkaGoState, reader: PartitionReader) -> None:
     """Queue the records of a cancelled reader, but stop at a random record.
 
     In a cancelled reader, the select of sendMessage has two ready cases, of which Go picks one at random. One
@@ -317,6 +322,7 @@ def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
 
 
 def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> None:
+    """Repeat the Fetch after a backoff, which grows with each consecutive error. A cancelled reader ends."""
     reader.errors += 1
     wait_until(state, reader, W.READ_BACKOFF, now + backoff(reader.errors, BACKOFF_MIN_MS, BACKOFF_MAX_MS))
     if reader.cancelled:
@@ -326,7 +332,9 @@ def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: 
 def _on_connection_error(
     state: KafkaGoState, reader: PartitionReader, error: Error, now: int, out: Out
 ) -> None:
-    _restart(state, reader, error if reader.state is not READING else None, now, out)
+    # The application does not receive connection errors of a Fetch.
+    reported_error = error if reader.state is not READING else None
+    _restart(state, reader, reported_error, now, out)
 
 
 def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:
@@ -348,5 +356,6 @@ def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, 
 
 
 def _report_error(state: KafkaGoState, reader: PartitionReader, error: Error) -> None:
+    """Queue an error for the application. The error is dropped if the record queue is full."""
     if len(state.message_queue) < state.capacity:
         state.message_queue.append(ReaderMessage(reader.assignment_version, None, error))

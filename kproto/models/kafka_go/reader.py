@@ -59,28 +59,28 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """
     if state.open_poll is None:
         return
-    until, limit = state.open_poll
+    deadline, max_records = state.open_poll
     records: list[ModelRecord] = []
     error: Error | None = None
-    moved = True
-    while moved and error is None:
-        moved = False
-        while state.message_queue and len(records) < limit and not _is_commit_queue_full(state):
-            queued = state.message_queue.popleft()
-            moved = True
-            if queued.assignment_version < state.assignment_version:
+    took_entry = True
+    while took_entry and error is None:
+        took_entry = False
+        while state.message_queue and len(records) < max_records and not _is_commit_queue_full(state):
+            entry = state.message_queue.popleft()
+            took_entry = True
+            if entry.assignment_version < state.assignment_version:
                 continue
-            if queued.record is None:
-                error = queued.error
+            if entry.record is None:
+                error = entry.error
                 break
-            records.append(queued.record)
-            state.read_offsets[queued.record.partition] = queued.record.offset + 1
+            records.append(entry.record)
+            state.read_offsets[entry.record.partition] = entry.record.offset + 1
             if state.commit_ms is not None:
-                state.commits.append(CommitRequest({queued.record.partition: queued.record.offset + 1}))
-                merge_interval(state)
-        if moved:
+                state.commits.append(CommitRequest({entry.record.partition: entry.record.offset + 1}))
+                merge_queued_commits(state)
+        if took_entry:
             refill_queue(state, now, out)
-    if records or error or state.closing or now >= until:
+    if records or error or state.closing or now >= deadline:
         state.open_poll = None
         out.append(FinishPoll(tuple(records), error))
 
@@ -107,23 +107,27 @@ def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
         return
-    wanted = CommitRequest(offsets, event.token, now + COMMIT_TIMEOUT_MS)
+    commit = CommitRequest(offsets, event.token, now + COMMIT_TIMEOUT_MS)
     if state.commit_ms is not None and len(state.commits) < state.capacity:
         state.commits.append(CommitRequest(offsets))
         out.append(FinishCommit(event.token))
     else:
-        state.blocked_commits.append(wanted)
+        state.blocked_commits.append(commit)
         unblock_commits(state, out)
 
 
 def unblock_commits(state: KafkaGoState, out: Out) -> None:
+    """Queue the blocked commits while the queue has room.
+
+    With a commit interval, CommitMessages returns as soon as its commit is queued.
+    """
     while state.blocked_commits and len(state.commits) < state.capacity:
-        wanted = state.blocked_commits.popleft()
-        state.commits.append(wanted)
+        commit = state.blocked_commits.popleft()
+        state.commits.append(commit)
         if state.commit_ms is not None:
-            wanted.deadline = None
-            out.append(FinishCommit(wanted.token))
-            wanted.token = None
+            commit.deadline = None
+            out.append(FinishCommit(commit.token))
+            commit.token = None
 
 
 def closed_commit(request: CommitRequest) -> FinishCommit:
@@ -133,31 +137,35 @@ def closed_commit(request: CommitRequest) -> FinishCommit:
 
 def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
     """Return the open calls of CommitMessages whose context has a deadline."""
-    loop = state.generation.commits.replying_to if state.generation is not None else []
-    if not (state.blocked_commits or state.commits or loop):
+    in_loop = state.generation.commits.replying_to if state.generation is not None else []
+    if not (state.blocked_commits or state.commits or in_loop):
         return []
     return [
-        request for request in (*state.blocked_commits, *state.commits, *loop) if request.deadline is not None
+        request
+        for request in (*state.blocked_commits, *state.commits, *in_loop)
+        if request.deadline is not None
     ]
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
-    """End the CommitMessages calls whose context has expired. Their commits stay queued, but their results
+    """End the CommitMessages calls whose context has expired.
+
+    Commits in the queue stay there, but their results are dropped. Commits that wait for space in the queue
     are dropped.
     """
-    for wanted in commits_with_deadline(state):
-        assert wanted.deadline is not None
-        if now >= wanted.deadline:
-            out.append(FinishCommit(wanted.token, DEADLINE_EXCEEDED))
-            wanted.token, wanted.deadline = None, None
-            if wanted in state.blocked_commits:
-                state.blocked_commits.remove(wanted)
+    for commit in commits_with_deadline(state):
+        assert commit.deadline is not None
+        if now >= commit.deadline:
+            out.append(FinishCommit(commit.token, DEADLINE_EXCEEDED))
+            commit.token, commit.deadline = None, None
+            if commit in state.blocked_commits:
+                state.blocked_commits.remove(commit)
 
 
 # -- the loop ---------------------------------------------------------------------------------------------
 
 
-def merge_interval(state: KafkaGoState) -> None:
+def merge_queued_commits(state: KafkaGoState) -> None:
     """Merge the queued commits, unless a commit is in flight (commitLoopInterval)."""
     loop = _commit_loop(state)
     if loop is not None and loop.ticker is not None and not loop.is_busy and not loop.ended:
@@ -179,25 +187,27 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
         return False
     if state.state is ConsumerGroupPhase.ENDING:
         while state.commits:
-            wanted = state.commits.popleft()
-            _merge_offsets(loop, wanted.offsets)
-            loop.replying_to.append(wanted)
+            commit = state.commits.popleft()
+            _merge_offsets(loop, commit.offsets)
+            loop.replying_to.append(commit)
         loop.is_final, loop.attempt = True, 0
         return _send_commit(state, loop, out)
-    merge_interval(state)
+    merge_queued_commits(state)
     if loop.ticker is not None:
         if loop.ticker.take_tick(now):
             loop.attempt = 0
             return _send_commit(state, loop, out)
     elif state.commits:
-        wanted = state.commits.popleft()
-        _merge_offsets(loop, wanted.offsets)
-        loop.replying_to, loop.attempt = [wanted], 0
+        commit = state.commits.popleft()
+        _merge_offsets(loop, commit.offsets)
+        loop.replying_to, loop.attempt = [commit], 0
         return _send_commit(state, loop, out)
     return False
 
 
-def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
+def on_commit_response(
+    state: KafkaGoState, response: Message | None, failure: str, now: int, out: Out
+) -> None:
     """Handle a commit's response (None if the request failed), and retry after any error.
 
     Follows commitOffsetsWithRetry.
@@ -205,7 +215,7 @@ def on_commit_response(state: KafkaGoState, response: Message | None, why: str, 
     loop = _commit_loop(state)
     assert loop is not None
     loop.open = None
-    error = network_error(why)
+    error = network_error(failure)
     if isinstance(response, OffsetCommitResponse):
         code = next((error_code for error_code in commit_errors(response).values() if error_code), 0)
         if not code:
@@ -233,15 +243,18 @@ def add_deadlines(state: KafkaGoState, deadlines: list[int]) -> None:
 
 
 def _commit_loop(state: KafkaGoState) -> ReaderCommitLoop | None:
+    """Return the commit loop of the running generation, or None between generations."""
     return state.generation.commits if state.generation is not None else None
 
 
 def _merge_offsets(loop: ReaderCommitLoop, offsets: Mapping[TopicPartition, int]) -> None:
+    """Add offsets to the stash of the loop. The higher offset of a partition wins (offsetStash.merge)."""
     for partition, offset in offsets.items():
         loop.stash[partition] = max(offset, loop.stash.get(partition, offset))
 
 
 def _send_commit(state: KafkaGoState, loop: ReaderCommitLoop, out: Out) -> bool:
+    """Send OffsetCommit for the stash. If it is empty, finish immediately. Return whether the loop ended."""
     if not loop.stash:
         return _finish_commit(state, loop, None, out)
     assert state.coordinator is not None
@@ -254,18 +267,22 @@ def _send_commit(state: KafkaGoState, loop: ReaderCommitLoop, out: Out) -> bool:
 
 
 def _finish_commit(state: KafkaGoState, loop: ReaderCommitLoop, error: Error | None, out: Out) -> bool:
+    """Return the result to the waiting CommitMessages calls, and end the loop after its final commit.
+
+    After an error, interval mode keeps the stash for the next interval. Returns whether the loop has ended.
+    """
     if loop.ticker is None or error is None:
         loop.stash.clear()
-    for wanted in loop.replying_to:
-        if wanted.token is not None:
-            out.append(FinishCommit(wanted.token, error))
+    for commit in loop.replying_to:
+        if commit.token is not None:
+            out.append(FinishCommit(commit.token, error))
     loop.replying_to = []
     if loop.is_final:
         loop.ended = True
-        owned = [
+        assigned_partitions = [
             TopicPartition(topic, partition)
             for topic, partitions in state.assigned.items()
             for partition in partitions
         ]
-        out.append(RunCallback("revoked", tuple(sorted(owned)), wait=False))
+        out.append(RunCallback("revoked", tuple(sorted(assigned_partitions)), wait=False))
     return loop.is_final
