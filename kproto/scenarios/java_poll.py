@@ -322,12 +322,14 @@ def measured(run: ScenarioRun) -> None:
     run.claim("polls are a second apart", between == (1_000, 1_000))
     run.claim("about a tenth of the time is spent in poll", 0.08 <= metrics["poll-idle-ratio-avg"] <= 0.12)
     run.claim("the last poll was a second ago", metrics["last-poll-seconds-ago"] == 1)
-    ended = sum(sample.count for sample in member.state.metrics.idle.samples)
+    ended = sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples)
     member.wakeup()
     poll_for(world, member, 100)
     after = member.state.metrics.values(world.now)
     run.claim("the throwing poll is counted", after["last-poll-seconds-ago"] == 0)
-    run.claim("and ended", sum(sample.count for sample in member.state.metrics.idle.samples) == ended + 1)
+    run.claim(
+        "and ended", sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples) == ended + 1
+    )
     run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
         "time in poll over the sum of itself and the time since the last poll began, so the last poll "
