@@ -95,7 +95,7 @@ def _fetch_in_next_poll(state: JavaState, out: Any) -> None:
     moved = any(
         tp in fetched and fetched[tp][0] != position.offset for tp, position in state.assigned.items()
     )
-    if not moved or state.metrics.last == state.now:
+    if not moved or state.metrics.last_poll_ms == state.now:
         _fetch(state, out)
 
 
