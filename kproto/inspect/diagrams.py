@@ -22,7 +22,7 @@ from .sequence import STYLE as SEQUENCE_STYLE
 from .timeline import (
     GroupEvent,
     Standstill,
-    cause,
+    causes,
     ownership_verdict,
     ownerships,
     replacements,
@@ -236,9 +236,10 @@ class _Drawing:
                 start_times.setdefault(event.generation, event.at)
         # Each label covers one or more generations: (generation, x).
         labels: list[list[tuple[int, float]]] = []
+        reasons = causes(self.events, start_times)
         for generation, at in sorted(start_times.items()):
             x = self.x(at)
-            tooltip = f"generation {generation}: {cause(self.events, generation)}"
+            tooltip = f"generation {generation}: {reasons[generation]}"
             self._add_vertical_line("generation", x, _TOP_MARGIN - 14, self.height - 24, tooltip)
             if not labels or x - labels[-1][-1][1] >= _LABEL_WIDTH:
                 labels.append([])
@@ -331,8 +332,8 @@ def table(events: Sequence[GroupEvent]) -> str:
     # generation has time -1, and the generation's cause as its reason. Each further row is a replacement
     # (`replacements`).
     standstills_by_row = {
-        (generation, -1, cause(events, generation)): by_generation.get(generation, [])
-        for generation in generations
+        (generation, -1, reason): by_generation.get(generation, [])
+        for generation, reason in causes(events, generations).items()
     } | replacements(events)
     rows: list[str] = []
     for (generation, _, reason), standstills_of_row in sorted(

@@ -32,7 +32,8 @@ Rules:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -173,23 +174,28 @@ def _find_ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> 
     for member, partition in list(open_ownerships):
         close(member, [partition], ordered[-1].at, "ended")
     if not as_members_know:
+        by_partition = _group_by_partition(closed)
         closed = [
-            _end_when_reassigned(ownership, closed) if ownership in lost else ownership
+            _end_when_reassigned(ownership, by_partition[ownership.partition])
+            if ownership in lost
+            else ownership
             for ownership in closed
         ]
     return sorted(closed, key=lambda ownership: (ownership.start, ownership.partition, ownership.member))
 
 
-def _end_when_reassigned(ownership: Ownership, all_ownerships: Iterable[Ownership]) -> Ownership:
-    """End the ownership when the partition's next ownership in a later generation starts (rule 2)."""
-    starts = [
-        later.start
-        for later in all_ownerships
-        if later.partition == ownership.partition
-        and later.generation > ownership.generation >= 0
-        and ownership.start <= later.start < ownership.end
-    ]
-    return replace(ownership, end=min([*starts, ownership.end]))
+def _end_when_reassigned(ownership: Ownership, of_partition: Sequence[Ownership]) -> Ownership:
+    """End the ownership when the partition's next ownership in a later generation starts (rule 2).
+
+    `of_partition` contains the ownerships of the partition, ordered by start.
+    """
+    first = bisect_left(of_partition, ownership.start, key=lambda later: later.start)
+    for later in itertools.islice(of_partition, first, None):
+        if later.start >= ownership.end:
+            break
+        if later.generation > ownership.generation >= 0:
+            return replace(ownership, end=later.start)
+    return ownership
 
 
 def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
@@ -197,11 +203,11 @@ def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, 
     pairs: list[tuple[Ownership, Ownership]] = []
     for ownerships_of_partition in _group_by_partition(owned).values():
         for index, first in enumerate(ownerships_of_partition):
-            pairs += [
-                (first, second)
-                for second in ownerships_of_partition[index + 1 :]
-                if first.member != second.member and second.start < first.end
-            ]
+            for second in itertools.islice(ownerships_of_partition, index + 1, None):
+                if second.start >= first.end:
+                    break
+                if first.member != second.member:
+                    pairs.append((first, second))
     return pairs
 
 
@@ -210,7 +216,10 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 
     The standstill of a new partition lasts from its creation to its first ownership.
     """
-    stop_events = [event for event in events if event.kind in ("releasing", "silent", "resumed")]
+    stop_events: dict[str, list[GroupEvent]] = {}
+    for event in sorted(events, key=lambda event: event.at):
+        if event.kind in ("releasing", "silent", "resumed"):
+            stop_events.setdefault(event.member, []).append(event)
     created_at = {
         partition: event.at for event in events if event.kind == "grown" for partition in event.partitions
     }
@@ -240,22 +249,28 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
     return sorted(result, key=lambda standstill: (standstill.end, standstill.partition))
 
 
-def _stop_time(ownership: Ownership, stop_events: Iterable[GroupEvent]) -> int:
+def _stop_time(ownership: Ownership, stop_events: Mapping[str, Sequence[GroupEvent]]) -> int:
     """Return the time at which the owner stopped delivering records of the partition.
 
     `silent` stops the delivery of all partitions, and `releasing` that of the event's partitions. After
-    `resumed` the owner delivers records again.
+    `resumed` the owner delivers records again. `stop_events` maps each member to these events, ordered by
+    time.
     """
     stopped_at = ownership.end
-    for event in sorted(stop_events, key=lambda event: event.at):
-        if event.member == ownership.member and ownership.start <= event.at <= ownership.end:
-            if event.kind == "silent":
-                stopped_at = min(stopped_at, event.at)
-            elif ownership.partition in event.partitions:
-                stopped_at = event.at
-            elif event.kind == "resumed":
-                stopped_at = ownership.end
+    for event in _between(stop_events.get(ownership.member, ()), ownership.start, ownership.end):
+        if event.kind == "silent":
+            stopped_at = min(stopped_at, event.at)
+        elif ownership.partition in event.partitions:
+            stopped_at = event.at
+        elif event.kind == "resumed":
+            stopped_at = ownership.end
     return stopped_at
+
+
+def _between(ordered: Sequence[GroupEvent], first: int, last: int) -> Sequence[GroupEvent]:
+    """Return the events from time `first` to time `last`, both included."""
+    start = bisect_left(ordered, first, key=lambda event: event.at)
+    return ordered[start : bisect_right(ordered, last, lo=start, key=lambda event: event.at)]
 
 
 def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
@@ -272,40 +287,60 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
     Without this event, the reasons are determined from the events since the previous generation. Reasons
     that are consequences of a rebalance are returned only if no other reason is known.
     """
+    return causes(events, [generation])[generation]
+
+
+def causes(events: Sequence[GroupEvent], generations: Iterable[int]) -> dict[int, str]:
+    """Return the reason of each generation: see `cause`."""
     ordered = sorted(events, key=lambda event: event.at)
-    for event in ordered:
-        if event.kind == "generation" and event.generation == generation:
-            return event.reason
+    reported: dict[int, str] = {}
     started_at: dict[int, int] = {}
     for event in ordered:
-        if event.kind == "assigned" and event.generation >= 0:
+        if event.kind == "generation":
+            reported.setdefault(event.generation, event.reason)
+        elif event.kind == "assigned" and event.generation >= 0:
             started_at.setdefault(event.generation, event.at)
-    generation_start = started_at.get(generation, ordered[-1].at)
-    earlier_starts = [at for earlier, at in started_at.items() if earlier < generation]
-    previous_start = max(earlier_starts, default=ordered[0].at - 1)
+    known = sorted(started_at)
+    # The latest start of the first n known generations.
+    latest_starts = [
+        ordered[0].at - 1,
+        *itertools.accumulate((started_at[generation] for generation in known), max),
+    ]
+    result: dict[int, str] = {}
+    for generation in generations:
+        if generation in reported:
+            result[generation] = reported[generation]
+        else:
+            previous_start = latest_starts[bisect_left(known, generation)]
+            generation_start = started_at.get(generation, ordered[-1].at)
+            result[generation] = _inferred_cause(_between(ordered, previous_start + 1, generation_start))
+    return result
+
+
+def _inferred_cause(events: Iterable[GroupEvent]) -> str:
+    """Return the reasons that the events between the starts of two generations imply."""
     reasons: list[str] = []
     consequences: list[str] = []
-    for event in ordered:
-        if previous_start < event.at <= generation_start:
-            match event.kind:
-                case "started":
-                    reasons.append(f"{event.member} joins")
-                case "left":
-                    reasons.append(f"{event.member} leaves")
-                case "killed":
-                    reasons.append(f"{event.member} is killed")
-                case "disconnected":
-                    reasons.append(f"the connection of {event.member} ends")
-                case "removed":
-                    reasons.append(event.reason)
-                case "grown":
-                    reasons.append("the topic grows")
-                case "rejoining":
-                    if event.reason:
-                        target = consequences if event.reason.startswith(CONSEQUENCES) else reasons
-                        target.append(f"{event.member}: {event.reason}")
-                case _:
-                    pass
+    for event in events:
+        match event.kind:
+            case "started":
+                reasons.append(f"{event.member} joins")
+            case "left":
+                reasons.append(f"{event.member} leaves")
+            case "killed":
+                reasons.append(f"{event.member} is killed")
+            case "disconnected":
+                reasons.append(f"the connection of {event.member} ends")
+            case "removed":
+                reasons.append(event.reason)
+            case "grown":
+                reasons.append("the topic grows")
+            case "rejoining":
+                if event.reason:
+                    target = consequences if event.reason.startswith(CONSEQUENCES) else reasons
+                    target.append(f"{event.member}: {event.reason}")
+            case _:
+                pass
     return "; ".join(dict.fromkeys(reasons or consequences)) or UNEXPLAINED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 
@@ -226,6 +227,31 @@ def test_the_table_has_a_row_per_generation_and_replacement() -> None:
         ]
     )
     assert "<td>300 ms (new)" in grown
+
+
+class CountedEvents(list[GroupEvent]):
+    """A list of events that counts how often it is read from start to end."""
+
+    iterations = 0
+
+    def __iter__(self) -> Iterator[GroupEvent]:
+        self.iterations += 1
+        return super().__iter__()
+
+
+def test_the_time_to_draw_grows_linearly_with_the_generations() -> None:
+    counts = []
+    for generations in (10, 200):
+        events = CountedEvents()
+        for generation in range(generations):
+            at = 1_000 * generation
+            events.append(event(at, "releasing", "a", T0))
+            events.append(event(at + 1, "revoked", "a", T0))
+            events.append(event(at + 2, "rejoining", "a", reason="again"))
+            events.append(event(at + 3, "assigned", "a", T0, generation=generation))
+        assert timeline(events, "g").count("a: again") == 3 * generations  # two drawings and the table
+        counts.append(events.iterations)
+    assert counts[0] == counts[1]
 
 
 def test_a_page_has_escaped_facts_and_its_parts() -> None:
