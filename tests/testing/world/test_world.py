@@ -20,6 +20,7 @@ from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.common import OffsetToCommit, offset_commit_request
 from kproto.models.index import load_model
+from kproto.scenarios import group_life
 from kproto.testing.invariants import ALWAYS, InvariantBroken, check
 from kproto.testing.world import Stuck, World, tp
 from tests.testing.world.stage import GROUP, mixed_run, two_members
@@ -383,6 +384,17 @@ def test_a_client_name_is_unique() -> None:
     world, _, _ = two_members()
     with pytest.raises(ConfigError, match=r"no client of this world.*such as 'a-2'$"):
         world.join("a", **GROUP)
+
+
+def test_a_client_has_a_name_also_with_an_empty_client_id() -> None:
+    world = World({"t": 1})
+    client = world.consumer(client_id="", **GROUP)
+    assert client.name == "consumer-1"
+    client.subscribe("t")
+    world.run(3_000)
+    assert "consumer-1" in group_life.page(world)
+    with pytest.raises(ConfigError, match="name='' is not allowed; a name that is not empty"):
+        world.join("", **GROUP)
 
 
 def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -> None:
