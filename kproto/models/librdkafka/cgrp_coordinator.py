@@ -116,7 +116,7 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
     """Perform the next step of the lookup; return whether the coordinator is connected."""
     if state.coord.state is CgrpState.QUERY_COORD:
-        if state.coord.query_interval.due(QUERY_INTERVAL_MS, state.now):
+        if state.coord.query_interval.restart_if_due(QUERY_INTERVAL_MS, state.now):
             coord_query(state, out)
     elif state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
         if state.coord.up_at is not None and state.coord.up_at <= state.now:
@@ -124,6 +124,8 @@ def serve(state: LibrdkafkaState, out: Out) -> bool:
             state.coord.up_at = None
             state.coord.last_error = 0
             state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
-    elif state.coord.state is UP and state.coord.query_interval.due(RELAXED_QUERY_INTERVAL_MS, state.now):
+    elif state.coord.state is UP and state.coord.query_interval.restart_if_due(
+        RELAXED_QUERY_INTERVAL_MS, state.now
+    ):
         coord_query(state, out)
     return state.coord.state is UP

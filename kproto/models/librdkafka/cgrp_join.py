@@ -273,7 +273,9 @@ def send_heartbeat(state: LibrdkafkaState, out: Out) -> None:
 
     No heartbeat is sent while another is in flight, or after max.poll.interval.ms was exceeded.
     """
-    if state.subscription is None or not state.heartbeat_interval.due(state.heartbeat_ms, state.now):
+    if state.subscription is None or not state.heartbeat_interval.restart_if_due(
+        state.heartbeat_ms, state.now
+    ):
         return
     if state.max_poll_exceeded or state.heartbeat_in_flight or state.coordinator is None:
         return

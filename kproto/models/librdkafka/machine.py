@@ -28,7 +28,7 @@ from . import (
 )
 from .cgrp_rebalance import assignment_done, revoke_all_rejoin_maybe
 from .constants import INVALID_ARG
-from .request import COORDINATOR, TRANSPORT, any_usable_broker, resend_due, send_request
+from .request import COORDINATOR, TRANSPORT, any_usable_broker, resend_due_requests, send_request
 from .state import UP, CgrpJoinState, CgrpState, InternalOp, LibrdkafkaState, Out, RequestBuf
 
 J = CgrpJoinState
@@ -121,7 +121,7 @@ def _main_thread_deadline(state: LibrdkafkaState) -> int | None:
 def _run_timers(state: LibrdkafkaState, out: Out) -> None:
     """Run the timers that are due (rd_kafka_timers_run)."""
     if state.retries:
-        resend_due(state, out)
+        resend_due_requests(state, out)
     if state.waiting_toppars:
         toppar.run_offset_timers(state, out)
     if state.max_poll_at is not None and state.max_poll_at <= state.now:
@@ -163,7 +163,7 @@ def _serve_init(state: LibrdkafkaState, out: Out) -> None:
     rdkafka.apply_next_subscription(state, out)
     if state.state is not J.INIT or state.subscription is None or state.terminating:
         return
-    if state.join_interval.due(cgrp_join.JOIN_INTERVAL_MS, state.now):
+    if state.join_interval.restart_if_due(cgrp_join.JOIN_INTERVAL_MS, state.now):
         cgrp_join.join(state, out)
 
 

@@ -51,6 +51,7 @@ from .state import (
     LibrdkafkaState,
     OpenPoll,
     Out,
+    QueuedOp,
     RebalanceOp,
     ensure_toppar,
     move,
@@ -63,10 +64,13 @@ J = CgrpJoinState
 
 
 def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) -> None:
-    """Subscribe, or unsubscribe with None (rd_kafka_cgrp_subscribe)."""
+    """Subscribe, or unsubscribe with None (rd_kafka_cgrp_subscribe).
+
+    After a fatal error, a static member unsubscribes and reports the error.
+    """
     if state.fatal is not None and state.is_static:
         if state.subscription is not None:
-            unsubscribe(state, True, out)
+            unsubscribe(state, leave_group=True, out=out)
         out.append(c.Notify("error", "_FATAL", state.fatal))
         return
     state.next_subscription, state.next_unsubscribe = None, False
@@ -76,7 +80,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
         _modify_subscription(state, topics, out)
     else:
         if state.subscription is not None:
-            unsubscribe(state, topics is None, out)
+            unsubscribe(state, leave_group=topics is None, out=out)
         if topics is not None:
             state.subscription = topics
             join(state, out)
@@ -93,7 +97,7 @@ def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
     if leave_group and state.has_joined:
         state.leave_on_unassign_done = True
     if not state.assignment_lost:
-        revoke_all_rejoin(state, False, out)
+        revoke_all_rejoin(state, lost=False, out=out)
 
 
 def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: Out) -> None:
@@ -105,10 +109,11 @@ def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: O
     available, missing = metadata.match_subscription(state)
     metadata.propagate_topic_errors(state, missing)
     unsubscribed = tuple(tp for tp in state.group_assignment or () if tp.topic not in available)
-    changed, state.subscribed_topics = available != state.subscribed_topics, available
+    has_changed = available != state.subscribed_topics
+    state.subscribed_topics = available
     if unsubscribed:
-        enqueue_incremental(state, False, unsubscribed, True, out)
-    elif changed:
+        enqueue_incremental(state, assign=False, partitions=unsubscribed, rejoin=True, out=out)
+    elif has_changed:
         rejoin(state, out)
 
 
@@ -122,7 +127,7 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
         subscribe(state, topics, out)
     elif state.next_unsubscribe:
         state.next_unsubscribe = False
-        unsubscribe(state, True, out)
+        unsubscribe(state, leave_group=True, out=out)
 
 
 # -- assign, seek, pause
@@ -139,12 +144,12 @@ def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
     offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
     for tp in offsets:
         ensure_toppar(state, tp)
-    whole = event.change == "all"
-    error = handle_assign_op(state, None if whole and not offsets else offsets, event.change, out)
+    is_unassign = event.change == "all" and not offsets
+    error = handle_assign_op(state, None if is_unassign else offsets, event.change, out)
     if error is not None:
         out.append(c.Notify("error", *error))
-    unknown = sorted({tp.topic for tp in offsets if tp.topic not in state.cluster.topics})
-    if unknown and state.bootstrapped:
+    has_unknown_topic = any(tp.topic not in state.cluster.topics for tp in offsets)
+    if has_unknown_topic and state.bootstrapped:
         metadata.refresh(state, out)
 
 
@@ -155,8 +160,8 @@ def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
     neither assigned nor in metadata is rejected with "_UNKNOWN_PARTITION".
     """
     tp = event.partition
-    met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
-    if tp not in state.assignment and not met:
+    is_known = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
+    if tp not in state.assignment and not is_known:
         error: tuple[str, str] | None = UNKNOWN_PARTITION
     else:
         error = toppar.seek(state, state.partitions.get(tp), event.offset, out)
@@ -165,6 +170,7 @@ def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
 
 
 def pause(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
+    """Pause or resume partitions for the application."""
     for tp in partitions:
         if paused:
             toppar.pause(state, ensure_toppar(state, tp), library=False)
@@ -215,9 +221,10 @@ def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
 
 
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
-    """Deliver queued items until the poll is full or its timeout expires.
+    """Deliver queued items, and finish the poll if it is full or its timeout has expired.
 
-    Follows rd_kafka_q_serve_rkmessages.
+    The delivery stops at a rebalance event until its callback has returned. Without a poll, items are removed
+    from the queue only during close(). Follows rd_kafka_q_serve_rkmessages.
     """
     open_poll = state.open_poll
     while state.queue and state.rebalance_in_callback is None and (open_poll is not None or state.closing):
@@ -225,19 +232,24 @@ def serve_queue(state: LibrdkafkaState, out: Out) -> None:
             open_poll.rebalance_answered or len(open_poll.records) >= open_poll.limit
         ):
             break
-        item = state.queue.popleft()
-        if isinstance(item, RebalanceOp):
-            _invoke_rebalance_callback(state, item, out)
-        elif isinstance(item, FetchOp):
-            _deliver_messages(state, item)
-        elif open_poll is not None and isinstance(item, ErrorOp):
-            open_poll.errors.append(item)
-        elif open_poll is not None and isinstance(item, EofOp):
-            _deliver_eof(state, item, open_poll)
+        _deliver(state, state.queue.popleft(), out)
     if open_poll is not None and state.rebalance_in_callback is None:
-        enough = len(open_poll.records) + len(open_poll.errors) >= open_poll.limit
-        if enough or open_poll.rebalance_answered or state.now >= open_poll.deadline:
+        is_full = len(open_poll.records) + len(open_poll.errors) >= open_poll.limit
+        if is_full or open_poll.rebalance_answered or state.now >= open_poll.deadline:
             _finish_poll(state, open_poll, out)
+
+
+def _deliver(state: LibrdkafkaState, item: QueuedOp, out: Out) -> None:
+    """Deliver one item of the queue. Without a poll, only rebalance events reach the application."""
+    open_poll = state.open_poll
+    if isinstance(item, RebalanceOp):
+        _invoke_rebalance_callback(state, item, out)
+    elif isinstance(item, FetchOp):
+        _deliver_messages(state, item)
+    elif open_poll is not None and isinstance(item, ErrorOp):
+        open_poll.errors.append(item)
+    elif open_poll is not None and isinstance(item, EofOp):
+        _deliver_eof(state, item, open_poll)
 
 
 def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
@@ -247,12 +259,16 @@ def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: 
 
 
 def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
+    """Deliver records up to the limit of the poll, and store their offset. The rest stays in the queue.
+
+    Records of an older version of the partition are dropped.
+    """
     toppar_state = ensure_toppar(state, item.tp)
     toppar_state.queued = max(0, toppar_state.queued - len(item.records))
     if item.version != toppar_state.version or state.open_poll is None:
         return
-    room = state.open_poll.limit - len(state.open_poll.records)
-    delivered, remaining = item.records[:room], item.records[room:]
+    capacity = state.open_poll.limit - len(state.open_poll.records)
+    delivered, remaining = item.records[:capacity], item.records[capacity:]
     if remaining:
         state.queue.appendleft(FetchOp(item.tp, item.version, remaining, item.epoch))
         toppar_state.queued += len(remaining)
@@ -263,6 +279,7 @@ def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
 
 
 def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> None:
+    """Record that the partition's end is reached, and report it with enable.partition.eof."""
     toppar_state = ensure_toppar(state, item.tp)
     if item.version != toppar_state.version:
         return
@@ -293,7 +310,7 @@ def close(state: LibrdkafkaState, out: Out) -> None:
         _finish_close(state, out)
         return
     if state.subscription is not None:
-        unsubscribe(state, True, out)
+        unsubscribe(state, leave_group=True, out=out)
     if not state.waits_for_call:
         unassign(state)
         if state.state is J.STEADY:

@@ -76,7 +76,7 @@ def send_request(
 
 
 def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = MAX_RETRIES) -> bool:
-    """Schedule a retry. Return False if no attempts are left, or if the consumer is closed."""
+    """Schedule a retry, and count it. Return False if no retries are left, or if the consumer is closed."""
     if entry.attempts > max_retries or state.closed:
         return False
     entry.attempts += 1
@@ -84,7 +84,7 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = 
     return True
 
 
-def resend_due(state: LibrdkafkaState, out: Out) -> None:
+def resend_due_requests(state: LibrdkafkaState, out: Out) -> None:
     """Send the requests whose backoff has ended. A request to the coordinator goes to the current
     coordinator, which may differ from that of the first attempt.
     """
@@ -93,13 +93,14 @@ def resend_due(state: LibrdkafkaState, out: Out) -> None:
         return
     state.retries = [(due_at, entry) for due_at, entry in state.retries if due_at > state.now]
     for entry in due:
-        sent = entry.send
-        if sent.to.lane == COORDINATOR and state.coordinator is not None:
-            entry.send = SendRequest(state.coordinator, sent.request, sent.version, sent.timeout_ms)
-        state.open[id(sent.request)] = entry
+        send = entry.send
+        if send.to.lane == COORDINATOR and state.coordinator is not None:
+            entry.send = SendRequest(state.coordinator, send.request, send.version, send.timeout_ms)
+        state.open[id(send.request)] = entry
         out.append(entry.send)
 
 
+# The names of the client's connections to one address (`Address.lane`).
 COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 

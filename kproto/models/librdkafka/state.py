@@ -145,11 +145,13 @@ UP = CgrpState.UP
 class RdInterval:
     """A minimum interval between two attempts (rd_interval_t)."""
 
+    # The time of the last attempt, or None if the next attempt is due immediately.
     last: int | None = None
+    # The time in ms by which the current interval is longer than usual.
     backoff: int = 0
 
-    def due(self, ms: int, now: int) -> bool:
-        """Return whether the interval has passed, and restart it if so.
+    def restart_if_due(self, ms: int, now: int) -> bool:
+        """Restart the interval if it has passed; return whether it had passed (rd_interval).
 
         The first attempt is always due.
         """
@@ -159,6 +161,7 @@ class RdInterval:
         return True
 
     def reset(self) -> None:
+        """Make the next attempt due immediately."""
         self.last, self.backoff = None, 0
 
 
@@ -264,6 +267,7 @@ class Toppar:
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
+    # Records of this partition in the queue.
     queued: int = 0
 
     @property
@@ -420,8 +424,11 @@ class LibrdkafkaState:
     queried: set[TopicPartition] = field(default_factory=set[TopicPartition])
     removed: list[TopicPartition] = field(default_factory=list[TopicPartition])
     assignment_version: int = 0
+    # The number of commits in progress: in flight, deferred or refused.
     wait_commits: int = 0
+    # Commits that wait until the coordinator is connected.
     deferred: list[OffsetCommitOp] = field(default_factory=list[OffsetCommitOp])
+    # Commits that cannot be sent, with their errors, which are reported at the end of the step.
     refused: deque[tuple[OffsetCommitOp, tuple[str, str]]] = field(
         default_factory=deque[tuple[OffsetCommitOp, tuple[str, str]]]
     )
@@ -457,6 +464,7 @@ class LibrdkafkaState:
     # -- options with librdkafka's defaults
 
     def option(self, name: str, default: int) -> int:
+        """Return an option of `config.extra`, or `default` if it is missing or no integer."""
         value = self.config.extra.get(name, default)
         return value if isinstance(value, int) else default
 
@@ -511,6 +519,7 @@ class LibrdkafkaState:
 
     @property
     def reset(self) -> int:
+        """The logical offset of auto.offset.reset: BEGINNING, END, or INVALID for "error"."""
         return _RESETS[self.config.reset or "largest"]
 
     @property
@@ -539,6 +548,7 @@ class LibrdkafkaState:
 
     @property
     def wildcard(self) -> bool:
+        """Whether the subscription contains a pattern."""
         return any(topic.startswith("^") for topic in self.subscription or ())
 
     @property
@@ -587,11 +597,11 @@ def start(config: ModelConfig) -> LibrdkafkaState:
     bindings, a poll that receives an event continues to wait for a record.
     """
     version = config.extra.get("version")
-    old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
+    is_old_release = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
     names = config.assignors or ("range", "roundrobin")
     assignors = resolve_assignors(STICKY_ASSIGNOR if name == STICKY_ASSIGNOR.name else name for name in names)
-    state = LibrdkafkaState(config, assignors, is_old_release=old)
-    state.versions = OLD_VERSIONS if old else VERSIONS
+    state = LibrdkafkaState(config, assignors, is_old_release=is_old_release)
+    state.versions = OLD_VERSIONS if is_old_release else VERSIONS
     return state
 
 

@@ -66,14 +66,14 @@ RESET_BACKOFF_MS = 100
 
 
 def start(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) -> None:
-    """Start fetching at `position` (rd_kafka_toppar_fetch_start)."""
+    """Start fetching at `position`, after resolving a logical offset (rd_kafka_toppar_fetch_start)."""
     toppar.started, toppar.paused_by_library = True, False
     toppar.version += 1
     toppar.eof_offset = toppar.reported_eof_offset = INVALID
     toppar.stores_offset_at_stop = position.offset == STORED
     if position.offset == INVALID:
         why = f"no previously committed offset available: {NO_OFFSET[1]}"
-        reset_offset(state, toppar, position, why, True, out)
+        reset_offset(state, toppar, position, why, failed=True, out=out)
     elif is_logical(position.offset):
         resolve_logical_offset(state, toppar, position, out)
     else:
@@ -84,12 +84,8 @@ def start(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) 
 def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
     """Stop fetching (rd_kafka_toppar_fetch_stop, rd_kafka_offset_store_stop)."""
     toppar.version += 1
-    if (
-        toppar.stores_offset_at_stop
-        and state.auto_store
-        and toppar.stored_position.offset == INVALID
-        and toppar.eof_offset > 0
-    ):
+    ended_without_record = toppar.stored_position.offset == INVALID and toppar.eof_offset > 0
+    if toppar.stores_offset_at_stop and state.auto_store and ended_without_record:
         leader = state.cluster.leader(toppar.tp)
         toppar.stored_position = FetchPos(toppar.eof_offset, leader.epoch if leader else -1)
     toppar.started = False
@@ -153,7 +149,7 @@ def resume(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
 def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) -> None:
     """Resolve a logical offset (rd_kafka_toppar_next_offset_handle)."""
     toppar.fetch_position = position
-    reset_offset(state, toppar, position, "update", False, out)
+    reset_offset(state, toppar, position, "update", failed=False, out=out)
 
 
 def reset_offset(
@@ -181,7 +177,7 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send ListOffsets for one partition, immediately or after `backoff_ms`.
+    """Send ListOffsets for one partition, immediately or after `backoff_ms`. Back off if it has no leader.
 
     Follows rd_kafka_toppar_offset_request.
     """
@@ -206,7 +202,7 @@ def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out:
 def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
     """Send ListOffsets for each partition whose timer is due, in descending order of topic and index.
 
-    rd_kafka_offset_query_tmr_cb.
+    Partitions without a timer are removed from `waiting_toppars`. Follows rd_kafka_offset_query_tmr_cb.
     """
     for toppar in sorted(state.waiting_toppars.values(), key=lambda toppar: toppar.tp, reverse=True):
         if toppar.retry_at is not None and toppar.retry_at <= state.now:
@@ -218,7 +214,7 @@ def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
         if toppar.query_at > state.now:
             continue
         toppar.query_at = None
-        request_offset(state, toppar, 0, out)
+        request_offset(state, toppar, backoff_ms=0, out=out)
 
 
 def on_list_offsets_response(
@@ -239,7 +235,8 @@ def on_list_offsets_response(
     if code == E.NONE and listed is not None:
         offset = listed.offset
         if toppar.query_offset <= TAIL_BASE:
-            offset = max(0, offset - (TAIL_BASE - toppar.query_offset))
+            tail_count = TAIL_BASE - toppar.query_offset
+            offset = max(0, offset - tail_count)
         toppar.fetch_position = FetchPos(offset, listed.epoch)
         ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     elif err_action(code) & (ErrAction.RETRY | ErrAction.REFRESH) or code == E.OFFSET_NOT_AVAILABLE:
@@ -247,9 +244,8 @@ def on_list_offsets_response(
     else:
         text = f"Failed to query logical offset {offset2str(toppar.query_offset)}: {err2str(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
-        reset_offset(
-            state, toppar, FetchPos(toppar.query_offset), "failed to query logical offset", True, out
-        )
+        position, why = FetchPos(toppar.query_offset), "failed to query logical offset"
+        reset_offset(state, toppar, position, why, failed=True, out=out)
 
 
 def validate_position(state: LibrdkafkaState, toppar: Toppar, out: Out) -> None:
@@ -283,10 +279,8 @@ def on_offset_for_leader_epoch_response(
         toppar.retry_at = state.now + QUERY_BACKOFF_MS
         state.waiting_toppars[toppar.tp] = toppar
     elif epoch_end.epoch < 0 or epoch_end.offset < 0:
-        reset_offset(
-            state, toppar, toppar.fetch_position, "no epoch found less or equal to the broker's", True, out
-        )
+        why = "no epoch found less or equal to the broker's"
+        reset_offset(state, toppar, toppar.fetch_position, why, failed=True, out=out)
     elif epoch_end.offset < toppar.fetch_position.offset:
-        reset_offset(
-            state, toppar, FetchPos(epoch_end.offset, epoch_end.epoch), "partition log truncated", False, out
-        )
+        position = FetchPos(epoch_end.offset, epoch_end.epoch)
+        reset_offset(state, toppar, position, "partition log truncated", failed=False, out=out)
