@@ -95,6 +95,17 @@ class ProducerRuntime:
         """
         raise NotImplementedError
 
+    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        """Wait as `wait` does, for memory. A change may wake only the first of the tasks that wait in line.
+
+        `is_first` says that the call has already waited in line. After its last wait it calls `leave_line`.
+        All waiting threads are woken, because there are few of them.
+        """
+        return await self.wait(last_change, deadline)
+
+    def leave_line(self) -> None:
+        """Wake the next tasks that wait in line."""
+
     async def pause(self) -> None:
         """Let other tasks run."""
         raise NotImplementedError

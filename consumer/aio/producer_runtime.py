@@ -68,6 +68,12 @@ class AsyncProducerRuntime(ProducerRuntime):
     async def wait(self, last_change: int, deadline: int) -> bool:
         return await self.waiters.wait(last_change, deadline)
 
+    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        return await self.waiters.wait_in_line(last_change, deadline, is_first=is_first)
+
+    def leave_line(self) -> None:
+        self.waiters.leave_line()
+
     async def pause(self) -> None:
         await self.waiters.pause(delivering=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import OrderedDict
 
 from ..clock import now
 
@@ -17,7 +18,10 @@ class TaskWaiters:
 
     def __init__(self) -> None:
         self.changes = 0
-        self._futures: list[asyncio.Future[None]] = []
+        # A dict, so that each of thousands of tasks removes its future without a search.
+        self._futures: dict[asyncio.Future[None], None] = {}
+        # The tasks of which a change wakes only the first.
+        self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
         # the monotonic clock is near 0 after a boot.
         self._pause_at = -math.inf
@@ -30,20 +34,54 @@ class TaskWaiters:
             if remaining_ms <= 0:
                 return False
             future: asyncio.Future[None] = loop.create_future()
-            self._futures.append(future)
+            self._futures[future] = None
             timer = loop.call_later(remaining_ms / 1000, _complete, future)
             try:
                 await future
             finally:
                 timer.cancel()
-                if future in self._futures:
-                    self._futures.remove(future)
+                self._futures.pop(future, None)
         return True
 
+    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        """Wait as `wait` does, but also until all tasks before this one have been woken.
+
+        With `is_first` the task waits before all others. When it has ended its last wait, the task must call
+        `leave_line`.
+        """
+        remaining_ms = deadline - now()
+        if self.changes != last_change or remaining_ms <= 0:
+            return self.changes != last_change
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._line[future] = None
+        if is_first:
+            self._line.move_to_end(future, last=False)
+        timer = loop.call_later(remaining_ms / 1000, _complete, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            has_timed_out = self._line.pop(future, self) is None
+        return not has_timed_out
+
+    def leave_line(self) -> None:
+        """Wake the next two tasks in line.
+
+        If both succeed, four are woken next. So the number of tasks that wake in vain stays small.
+        """
+        self._wake_line(2)
+
+    def _wake_line(self, count: int) -> None:
+        for _ in range(min(count, len(self._line))):
+            future, _ = self._line.popitem(last=False)
+            _complete(future)
+
     def notify(self) -> None:
-        """Count a change, and wake all waiting tasks."""
+        """Count a change, and wake all waiting tasks, but of those in line only the first."""
         self.changes += 1
-        futures, self._futures = self._futures, []
+        self._wake_line(1)
+        futures, self._futures = self._futures, {}
         for future in futures:
             _complete(future)
 

@@ -16,7 +16,7 @@ operation continues. A repeated call returns the operation's result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -85,29 +85,47 @@ class ProducerOperations:
 
         The result is None while the accumulator has no memory or no metadata for the call. `waited_ms` is the
         part of max_block_ms for which the same `send` has already waited. Raises RequestTimedOut.
-        """
-        runtime = self.runtime
-        deadline = now() + max(0, self.options.max_block_ms - waited_ms)
-        while True:
-            last_change = runtime.changes
-            with runtime.locked():
-                result = attempt()
-                runtime.wake()
-                for_memory = result is None and self._records.waits_for_memory
-            if result is not None:
-                return result
-            if not await self._wait_for_change(last_change, deadline, for_memory=for_memory):
-                raise runtime.no_room()
 
-    async def _wait_for_change(self, last_change: int, deadline: int, *, for_memory: bool) -> bool:
-        """Wait as `ProducerRuntime.wait` does, and measure how long a send waits for memory or metadata."""
+        If tasks wait for memory, only the first of them calls `attempt` after a response, and each success
+        lets two others continue. If all of them called it, n tasks would make about n * n calls.
+        """
+        runtime, records = self.runtime, self._records
+        deadline = now() + max(0, self.options.max_block_ms - waited_ms)
+        is_in_line = False
+        try:
+            while True:
+                last_change = runtime.changes
+                with runtime.locked():
+                    result = attempt()
+                    if records.has_notifications():
+                        runtime.wake()
+                    for_memory = result is None and records.waits_for_memory
+                    joins_line = for_memory and not records.waits_for_partition
+                if result is not None:
+                    return result
+                if joins_line:
+                    is_first, is_in_line = is_in_line, True
+                    wait = runtime.wait_in_line(last_change, deadline, is_first=is_first)
+                else:
+                    if is_in_line:
+                        is_in_line = False
+                        runtime.leave_line()
+                    wait = runtime.wait(last_change, deadline)
+                if not await self._measure_wait(wait, for_memory=for_memory):
+                    raise runtime.no_room()
+        finally:
+            if is_in_line:
+                runtime.leave_line()
+
+    async def _measure_wait(self, wait: Awaitable[bool], *, for_memory: bool) -> bool:
+        """Return the result of `wait`, and measure how long a send waits for memory or metadata."""
         runtime, sensors = self.runtime, self.runtime.engine.sensors
         # An error counts as a change: only a wait that reaches the deadline counts as timed out.
         began_at, has_changed = now(), True
         with runtime.locked():
             sensors.waiting_threads += for_memory
         try:
-            has_changed = await runtime.wait(last_change, deadline)
+            has_changed = await wait
         finally:
             with runtime.locked():
                 sensors.waiting_threads -= for_memory

@@ -40,7 +40,41 @@ def test_one_change_wakes_all_waiting_tasks() -> None:
         waiters.notify()
         assert await asyncio.gather(*tasks) == [True] * 3
         assert waiters.changes == 1
-        assert waiters._futures == []
+        assert not waiters._futures
+
+    run(story)
+
+
+def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        woken: list[int] = []
+
+        async def wait(number: int) -> None:
+            assert await waiters.wait_in_line(0, clock.now() + SOON, is_first=number == 3)
+            woken.append(number)
+
+        tasks = [asyncio.create_task(wait(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        waiters.notify()
+        await tasks[3]
+        assert woken == [3]
+        waiters.leave_line()
+        await asyncio.gather(tasks[0], tasks[1])
+        assert woken == [3, 0, 1]
+        tasks[2].cancel()
+        await asyncio.gather(tasks[2], return_exceptions=True)
+        assert not waiters._line
+
+    run(story)
+
+
+def test_a_wait_in_line_ends_at_its_deadline_and_is_forgotten() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        assert not await waiters.wait_in_line(0, clock.now() + 10, is_first=False)
+        assert not waiters._line
+        assert not await waiters.wait_in_line(0, clock.now() - 1, is_first=False)
+        waiters.notify()
+        assert await waiters.wait_in_line(0, clock.now() - 1, is_first=False)
 
     run(story)
 
@@ -50,7 +84,7 @@ def test_a_wait_ends_at_its_deadline_and_is_forgotten() -> None:
         began = time.monotonic()
         assert not await waiters.wait(0, clock.now() + 30)
         assert time.monotonic() - began >= 0.02
-        assert waiters._futures == []
+        assert not waiters._futures
 
     run(story)
 
@@ -75,7 +109,7 @@ def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
     async def story(waiters: TaskWaiters) -> None:
         task = asyncio.create_task(waiters.wait(0, clock.now() + SOON))
         await asyncio.sleep(0)
-        future = weakref.ref(waiters._futures[0])
+        future = weakref.ref(next(iter(waiters._futures)))
         waiters.notify()
         assert await task
         assert future() is None
@@ -85,13 +119,13 @@ def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
 
 def test_a_change_after_the_end_of_the_event_loop_wakes_no_task() -> None:
     async def wait(waiters: TaskWaiters) -> None:
-        waiters._futures.append(asyncio.get_running_loop().create_future())
-        waiters._futures[0].add_done_callback(print)  # A closed event loop cannot call the callback.
+        waiters._futures[asyncio.get_running_loop().create_future()] = None
+        next(iter(waiters._futures)).add_done_callback(print)  # A closed event loop cannot call the callback.
 
     waiters = TaskWaiters()
     asyncio.run(wait(waiters))
     waiters.notify()
-    assert waiters._futures == []
+    assert not waiters._futures
 
 
 async def turns_during(pause: Coroutine[Any, Any, None]) -> int:

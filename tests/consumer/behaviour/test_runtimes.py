@@ -18,6 +18,7 @@ from consumer import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    Delivery,
     GroupChange,
     Producer,
     RebalanceListener,
@@ -508,6 +509,44 @@ def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(brok
             return [(await request).offset for request in sent]
 
     assert asyncio.run(main()) == list(range(100))
+
+
+def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times_each(broker: str) -> None:
+    """If each response woke all of them, the number of attempts would grow with the square of the tasks."""
+
+    async def main() -> int:
+        attempts = 0
+        async with AsyncProducer(broker, buffer_memory=20_000, linger_ms=0) as producer:
+            append = producer._records.append
+
+            def count_attempt(*record: Any) -> Any:
+                nonlocal attempts
+                attempts += 1
+                return append(*record)
+
+            await (await producer.send("t", b"x"))
+            setattr(producer._records, "append", count_attempt)  # noqa: B010
+            sends = [producer.send("t", b"x" * 1000, partition=number % 2) for number in range(500)]
+            for delivery in await asyncio.gather(*sends):
+                await delivery
+        return attempts
+
+    assert asyncio.run(main()) < 5 * 500
+
+
+def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_cancelled(broker: str) -> None:
+    async def main() -> list[object]:
+        async with AsyncProducer(broker, buffer_memory=20_000, linger_ms=60_000) as producer:
+            await producer.send("t", b"x" * 9_000, partition=0)
+            sends = [asyncio.create_task(producer.send("t", b"x" * 9_000, partition=0)) for _ in range(9)]
+            await asyncio.sleep(0)
+            for send in sends[2:6]:
+                send.cancel()
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    results = asyncio.run(main())
+    assert [type(result).__name__ for result in results[2:6]] == ["CancelledError"] * 4
+    assert sum(isinstance(result, Delivery) for result in results) == 5
 
 
 def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
