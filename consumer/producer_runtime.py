@@ -135,6 +135,14 @@ class ProducerRuntime:
 
     # ---- deliveries
 
+    async def wait_for_batch(self, batch: ProducerBatch, last_change: int, deadline: int) -> bool:
+        """Wait until `batch` ends, or until any change.
+
+        If the batch was split, wait for the part with its first record. Return False if `deadline` (ms) is
+        reached first.
+        """
+        return await self.wait(last_change, deadline)
+
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
         """Block until a delivery has succeeded or failed."""
         raise NotImplementedError

@@ -19,6 +19,7 @@ from ..clock import now
 from ..delivery import Delivery
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..engine.producer.batches import ProducerBatch
 from ..engine.producer.engine import step
 from ..logs import log
 from ..operations.producer import CLOSED
@@ -94,6 +95,17 @@ class AsyncProducerRuntime(ProducerRuntime):
             self.on_event(None)
 
     # ---- deliveries
+
+    async def wait_for_batch(self, batch: ProducerBatch, last_change: int, deadline: int) -> bool:
+        future: asyncio.Future[None] = self.loop.create_future()
+        if not self.records.add_callback(batch, 0, partial(_complete, future), is_known=False):
+            return True
+        try:
+            async with asyncio.timeout((deadline - now()) / 1000):
+                await future
+        except TimeoutError:
+            return False
+        return True
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
         raise IllegalState("await the delivery; result() would block the event loop")

@@ -180,7 +180,8 @@ class ProducerOperations:
                 unfinished = undecided(unfinished)
             if not unfinished:
                 break
-            if not await runtime.wait(last_change, deadline):
+            # The last batch probably ends last, so this task is woken only a few times.
+            if not await runtime.wait_for_batch(unfinished[-1], last_change, deadline):
                 raise runtime.not_flushed(limit_ms, unfinished)
         with runtime.locked():
             runtime.raise_not_delivered()

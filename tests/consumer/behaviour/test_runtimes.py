@@ -549,6 +549,33 @@ def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_can
     assert sum(isinstance(result, Delivery) for result in results) == 5
 
 
+def test_flushes_of_many_tasks_are_woken_only_a_few_times_each(broker: str) -> None:
+    """If each response woke all of them, the number of wakes would grow with the square of the tasks."""
+
+    async def main() -> int:
+        checks = 0
+        async with AsyncProducer(broker) as producer:
+            runtime = producer._runtime
+            wait_for_batch = runtime.wait_for_batch
+
+            async def count_check(*arguments: Any) -> bool:
+                nonlocal checks
+                checks += 1
+                return await wait_for_batch(*arguments)
+
+            setattr(runtime, "wait_for_batch", count_check)  # noqa: B010
+
+            async def send_and_flush() -> None:
+                delivery = await producer.send("t", b"x")
+                await producer.flush()
+                assert delivery.done()
+
+            await asyncio.gather(*[send_and_flush() for _ in range(200)])
+        return checks
+
+    assert asyncio.run(main()) < 4 * 200
+
+
 def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
     async def main() -> None:
         async with AsyncProducer(broker) as producer:
