@@ -107,7 +107,12 @@ def _read_group(options: argparse.Namespace) -> AssignorInput:
                     "--file", str(options.file), "allowed only without ASSIGNOR, --topic and --member"
                 )
             return assignments.parse_input(parse_question(_read(options.file)))
-        topics = dict(assignments.parse_topic(text) for text in options.topic)
+        topics: dict[str, Any] = {}
+        for text in options.topic:
+            name, placement = assignments.parse_topic(text)
+            if name in topics:
+                raise ConfigError("--topic", text, "allowed once for each topic")
+            topics[name] = placement
         members = [assignments.parse_member(text, list(topics)) for text in options.member]
         if not (options.assignor and topics and members):
             options.usage("ASSIGNOR, at least one --topic and one --member are required; or --file")

@@ -56,6 +56,11 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     for word, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):
             raise ConfigError(word, str(path), "allowed only without a MESSAGE and without --version")
+    files = [path for path in (options.html, options.life, options.svg) if path is not None]
+    if len(files) > 1:
+        raise ConfigError("FILE", str(files[-1]), "allowed: one of --html, --life and --svg")
+    if options.version is not None and options.message in MACHINES:
+        raise ConfigError("--version", options.version, "allowed only for a message, not for a state machine")
     if options.html is not None:
         return _written("--html", options.html / "index.html", dict(guide.pages()))
     if options.life is not None:

@@ -70,6 +70,7 @@ def test_each_json_line_gets_its_assignment_or_its_error(
         ("", "ASSIGNOR, at least one --topic and one --member are required; or --file"),
         ("range --topic flights --member m1", "--topic='flights' is not allowed; NAME:PARTITIONS"),
         ("range --topic flights:2 --member =flights:0", "--member='=flights:0' is not allowed; ID"),
+        ("range --topic t:2 --topic t:3 --member m", "--topic='t:3' is not allowed; allowed once for each"),
         ("best --topic flights:2 --member m1", 'assignor is "best", not one of range'),
         ("--file /does/not/exist", "--file='/does/not/exist' is not allowed; cannot be read: No such file"),
         ("range --file x", "--file='x' is not allowed; allowed only without ASSIGNOR"),

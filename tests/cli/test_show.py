@@ -57,6 +57,11 @@ def test_a_message_is_printed_in_one_version_or_in_all(capsys: pytest.CaptureFix
             "JoinGroup --svg g.svg",
             "--svg='g.svg' is not allowed; allowed only for a state machine",
         ),
+        (
+            "--html guide --life g.svg",
+            "FILE='g.svg' is not allowed; allowed: one of --html, --life and --svg",
+        ),
+        ("member --version 1", "--version=1 is not allowed; allowed only for a message"),
         ("--svg g.svg", "--svg='g.svg' is not allowed; allowed only for a state machine"),
     ],
 )
