@@ -15,7 +15,7 @@ from ...group.subscription import TopicPartition
 from ..contract import CloseConnection, FinishClose, Started
 from .broker import ClientNetwork, SaramaBroker
 from .broker_consumer import BrokerConsumers, Subscriber
-from .config import PRESENT, VERSIONS, Dialect, SaramaSettings
+from .config import SARAMA_1_61, VERSIONS, Dialect, SaramaSettings
 from .coordinator_lookup import CachedCoordinator
 from .metadata import Metadata, Updater
 
@@ -24,7 +24,7 @@ class SaramaClient(ClientNetwork):
     """The state that all goroutines of a sarama client share."""
 
     def __init__(
-        self, settings: SaramaSettings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
+        self, settings: SaramaSettings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = SARAMA_1_61
     ) -> None:
         super().__init__(settings, versions, dialect)
         self.metadata = Metadata(self)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ..contract import ModelConfig
-from .versions import INSTANCES_SINCE, MAX_VERSION, RELEASES, VERSIONS, KafkaVersion, key, parse
+from .versions import INSTANCES_SINCE, MAX_VERSION, RELEASES, VERSIONS, KafkaVersion, api_key, parse_version
 
-__all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "key", "settings"]
+__all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "api_key", "settings"]
 
 
 # sarama's OffsetNewest and OffsetOldest, which are also the timestamps in ListOffsets.
@@ -34,9 +34,9 @@ class Dialect(NamedTuple):
 
 
 # IBM/sarama 1.61.1
-PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)
+SARAMA_1_61 = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)
 # Shopify/sarama 1.17.0, which sarama-cluster 2.1.15 was built with.
-OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
+SARAMA_1_17 = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,9 @@ class SaramaSettings:
     fetch_max: int
     fetch_max_bytes: int
     channel_buffer_size: int
+    # Whether the application calls Consume a single time. This is not an option of sarama.
     once: bool
+    # Group.Offsets.Synchronization.DwellTime, an option of sarama-cluster.
     dwell_time: int
 
     @property
@@ -98,11 +100,11 @@ def settings(config: ModelConfig) -> SaramaSettings:
     for name in strategies:
         if name not in STRATEGIES:
             raise ConfigError("assignors", name, f"allowed: {', '.join(STRATEGIES)}")
-    starts = {None: NEWEST, "latest": NEWEST, "earliest": OLDEST}
-    if config.reset not in starts:
+    reset_offsets = {None: NEWEST, "latest": NEWEST, "earliest": OLDEST}
+    if config.reset not in reset_offsets:
         raise ConfigError("reset", config.reset, "allowed: earliest, latest")
 
-    def number(name: str, default: int) -> int:
+    def integer_option(name: str, default: int) -> int:
         value = config.extra.get(name, default)
         if not isinstance(value, int):
             raise ConfigError(name, value, "allowed: a whole number")
@@ -112,7 +114,7 @@ def settings(config: ModelConfig) -> SaramaSettings:
         return default if value is None else value
 
     version_text = config.extra.get("Version")
-    version = MAX_VERSION if version_text is None else parse(str(version_text))
+    version = MAX_VERSION if version_text is None else parse_version(str(version_text))
     release = config.extra.get("Release", RELEASES[-1])
     if release not in RELEASES:
         raise ConfigError("Release", release, f"allowed: {', '.join(RELEASES)}")
@@ -128,31 +130,31 @@ def settings(config: ModelConfig) -> SaramaSettings:
         group_session_timeout=or_default(config.session_ms, 10_000),
         group_heartbeat_interval=or_default(config.heartbeat_ms, 3_000),
         group_rebalance_timeout=or_default(config.max_poll_ms, 60_000),
-        group_rebalance_retry_max=number("Group.Rebalance.Retry.Max", 4),
-        group_rebalance_retry_backoff=number("Group.Rebalance.Retry.Backoff", 2_000),
-        group_reset_invalid_offsets=bool(number("Group.ResetInvalidOffsets", True)),
+        group_rebalance_retry_max=integer_option("Group.Rebalance.Retry.Max", 4),
+        group_rebalance_retry_backoff=integer_option("Group.Rebalance.Retry.Backoff", 2_000),
+        group_reset_invalid_offsets=bool(integer_option("Group.ResetInvalidOffsets", True)),
         offsets_auto_commit=config.auto_commit is not False,
         offsets_auto_commit_interval=or_default(config.auto_commit_ms, 1_000),
-        offsets_initial=starts[config.reset],
-        offsets_retention=number("Offsets.Retention", 0),
-        offsets_retry_max=number("Offsets.Retry.Max", 3),
+        offsets_initial=reset_offsets[config.reset],
+        offsets_retention=integer_option("Offsets.Retention", 0),
+        offsets_retry_max=integer_option("Offsets.Retry.Max", 3),
         metadata_refresh_frequency=or_default(config.metadata_ms, 600_000),
-        metadata_retry_max=number("Metadata.Retry.Max", 3),
-        metadata_retry_backoff=number("Metadata.Retry.Backoff", 250),
-        metadata_full=bool(number("Metadata.Full", True)),
-        consumer_retry_backoff=number("Consumer.Retry.Backoff", 2_000),
-        consumer_retry_max=number("Consumer.Retry.Max", 0),
-        consumer_return_errors=bool(number("Consumer.Return.Errors", True)),
+        metadata_retry_max=integer_option("Metadata.Retry.Max", 3),
+        metadata_retry_backoff=integer_option("Metadata.Retry.Backoff", 250),
+        metadata_full=bool(integer_option("Metadata.Full", True)),
+        consumer_retry_backoff=integer_option("Consumer.Retry.Backoff", 2_000),
+        consumer_retry_max=integer_option("Consumer.Retry.Max", 0),
+        consumer_return_errors=bool(integer_option("Consumer.Return.Errors", True)),
         consumer_max_wait_time=or_default(config.fetch_wait_ms, 500),
-        consumer_max_processing_time=number("Consumer.MaxProcessingTime", 100),
+        consumer_max_processing_time=integer_option("Consumer.MaxProcessingTime", 100),
         consumer_isolation=1 if config.isolation == "read_committed" else 0,
-        fetch_min=number("Fetch.Min", 1),
-        fetch_default=number("Fetch.Default", 1024 * 1024),
-        fetch_max=number("Fetch.Max", 0),
-        fetch_max_bytes=number(
+        fetch_min=integer_option("Fetch.Min", 1),
+        fetch_default=integer_option("Fetch.Default", 1024 * 1024),
+        fetch_max=integer_option("Fetch.Max", 0),
+        fetch_max_bytes=integer_option(
             "Fetch.MaxBytes", 50 * 1024 * 1024 if release == RELEASES[-1] else MAX_RESPONSE_SIZE
         ),
-        channel_buffer_size=number("ChannelBufferSize", 256),
-        once=bool(number("Once", False)),
-        dwell_time=number("Group.Offsets.Synchronization.DwellTime", 100),
+        channel_buffer_size=integer_option("ChannelBufferSize", 256),
+        once=bool(integer_option("Once", False)),
+        dwell_time=integer_option("Group.Offsets.Synchronization.DwellTime", 100),
     )

@@ -43,7 +43,7 @@ class ConsumePartition(Routine):
     consumer or the error.
     """
 
-    __slots__ = ("child", "client", "end", "offset", "partition", "receiver")
+    __slots__ = ("child", "client", "newest_offset", "offset", "partition", "receiver")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         S.LISTING_NEWEST: {S.LISTING_OLDEST, S.DONE},
@@ -58,7 +58,7 @@ class ConsumePartition(Routine):
     ) -> None:
         super().__init__(S.LISTING_NEWEST)
         self.client, self.receiver, self.partition, self.offset = client, receiver, partition, offset
-        self.end = 0
+        self.newest_offset = 0
         self.child: PartitionConsumer | None = None
 
     def start(self) -> None:
@@ -70,45 +70,48 @@ def _on_newest_offset(opening: ConsumePartition, result: int | GoError) -> None:
     if isinstance(result, GoError):
         _finish(opening, result)
         return
-    opening.end = result
+    opening.newest_offset = result
     opening.move(S.LISTING_OLDEST)
     LogOffset(opening.client, opening, opening.partition, OLDEST).start()
 
 
 def _on_oldest_offset(opening: ConsumePartition, result: int | GoError) -> None:
+    """Check the requested offset, and look the leader up (chooseStartingOffset)."""
     if isinstance(result, GoError):
         _finish(opening, result)
         return
-    ends = {NEWEST: opening.end, OLDEST: result}
-    opening.offset = ends.get(opening.offset, opening.offset)
-    if not result <= opening.offset <= opening.end:
+    oldest_offset, newest_offset = result, opening.newest_offset
+    resolved_offsets = {NEWEST: newest_offset, OLDEST: oldest_offset}
+    opening.offset = resolved_offsets.get(opening.offset, opening.offset)
+    if not oldest_offset <= opening.offset <= newest_offset:
         _finish(opening, errors.OUT_OF_RANGE)
     elif isinstance(opening.client.metadata.leader(*opening.partition), GoError):
         opening.move(S.FINDING_LEADER)
         opening.client.metadata.request_refresh(opening, (opening.partition.topic,))
     else:
-        _subscribe(opening)
+        _subscribe_partition(opening)
 
 
 def _on_refreshed(opening: ConsumePartition, error: GoError | None) -> None:
     if error is not None:
         _finish(opening, error)
     else:
-        _subscribe(opening)
+        _subscribe_partition(opening)
 
 
-def _subscribe(opening: ConsumePartition) -> None:
+def _subscribe_partition(opening: ConsumePartition) -> None:
+    """Create the partition consumer, and hand it to the leader's fetch loop."""
     client, partition = opening.client, opening.partition
     leader = client.metadata.leader(*partition)
     if isinstance(leader, GoError):
         _finish(opening, leader)
         return
     if partition in client.children:
-        why = "kafka: invalid configuration (That topic/partition is already being consumed)"
-        _finish(opening, GoError("sarama.ConfigurationError", why))
+        text = "kafka: invalid configuration (That topic/partition is already being consumed)"
+        _finish(opening, GoError("sarama.ConfigurationError", text))
         return
     child = PartitionConsumer(client, opening.receiver, partition, opening.offset)
-    child.high_watermark = opening.end
+    child.high_watermark = opening.newest_offset
     child.paused = partition in client.paused
     opening.child = child
     client.children[partition] = child
@@ -125,6 +128,7 @@ def _on_queued(opening: ConsumePartition, is_queued: bool) -> None:
 
 
 def _finish(opening: ConsumePartition, result: PartitionConsumer | GoError) -> None:
+    """Return `result` to the caller of ConsumePartition."""
     opening.move(S.DONE)
     opening.client.resume(opening.receiver, "partition_opened", result)
 

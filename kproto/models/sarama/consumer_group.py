@@ -59,7 +59,8 @@ from .versions import RELEASES
 
 __all__ = ["SaramaGroup", "SaramaGroupState"]
 
-_CLIENT_STARTS = {
+# Error codes of the first metadata request with which NewClient still succeeds.
+_TOLERATED_AT_START = {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.REPLICA_NOT_AVAILABLE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -71,7 +72,7 @@ _CLIENT_STARTS = {
 
 
 def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
-    if error is not None and error.code not in _CLIENT_STARTS:
+    if error is not None and error.code not in _TOLERATED_AT_START:
         group.client.report(error)
         close(group)
         return
@@ -81,7 +82,7 @@ def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def _consume(group: SaramaGroup, payload: object) -> None:
-    """Start the next Consume if the application has requested topics."""
+    """Leave if the group is closed, else start the next Consume if topics are requested."""
     if group.closed:
         leave(group)
         return
@@ -124,6 +125,7 @@ def _on_joined(group: SaramaGroup, result: Joined | GoError) -> None:
 
 
 def _fetch_next_offset(group: SaramaGroup, payload: object) -> None:
+    """Fetch the next claim's offset; after the last one, call Setup or start the added claims."""
     session = group.session
     assert session is not None
     if group.unfetched_claims:

@@ -34,7 +34,8 @@ from .offset_manager import OffsetManager
 from .partition_consumer import MessageReceiver, PartitionConsumer
 from .routines import States, Table, row
 
-UNREADABLE_MS = 5_000
+# The interval at which a claim without a leader checks for one.
+_LEADER_CHECK_MS = 5_000
 _RETRIABLE = {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -145,27 +146,28 @@ class GroupClaim(MessageReceiver):
             limit = min(limit, 1)  # The handler delivers only the message that it holds, and then returns.
             self.returning = True
         messages = [queue.popleft() for _ in range(min(limit, len(queue)))]
-        managed = self.session.offsets.partition_offsets.get(self.partition)
-        if messages and managed is not None:
-            managed.mark(messages[-1].offset + 1)
+        partition_offset = self.session.offsets.partition_offsets.get(self.partition)
+        if messages and partition_offset is not None:
+            partition_offset.mark(messages[-1].offset + 1)
         child.on_messages_taken()
         self.session.client.wake(self, "check")
         return messages
 
 
-def _start(claim: GroupClaim, payload: object) -> None:
+def _start_claim(claim: GroupClaim, payload: object) -> None:
+    """Consume from the committed offset; without a leader, check again after 5 s."""
     client = claim.session.client
     if claim.canceled or claim.session.closed:
         _finish(claim)
     elif client.metadata.is_readable(*claim.partition):
-        managed = claim.session.offsets.partition_offsets.get(claim.partition)
-        if managed is not None and managed.offset >= 0:
-            claim.offset = managed.offset
+        committed = claim.session.offsets.partition_offsets.get(claim.partition)
+        if committed is not None and committed.offset >= 0:
+            claim.offset = committed.offset
         _consume_partition(claim)
     else:
         if claim.state is S.STARTING:
             claim.move(S.UNREADABLE)
-        client.sleep(claim, client.now + UNREADABLE_MS)
+        client.sleep(claim, client.now + _LEADER_CHECK_MS)
 
 
 def _consume_partition(claim: GroupClaim) -> None:
@@ -185,6 +187,7 @@ def _on_opened(claim: GroupClaim, result: PartitionConsumer | GoError) -> None:
 
 
 def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
+    """Retry from Offsets.Initial, retry after a pause, or end the claim."""
     client = claim.session.client
     if error == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.is_reset:
         claim.is_reset = True
@@ -233,6 +236,7 @@ def _check_handler(claim: GroupClaim, payload: object) -> None:
 
 
 def _return_from_handler(claim: GroupClaim, child: PartitionConsumer) -> None:
+    """Return from ConsumeClaim, and close the partition consumer."""
     claim.move(S.DRAINING)
     if claim.session.cooperative:
         claim.session.run_callback("revoked", (claim.partition,))
@@ -241,6 +245,7 @@ def _return_from_handler(claim: GroupClaim, child: PartitionConsumer) -> None:
 
 
 def _drain(claim: GroupClaim, payload: object) -> None:
+    """Discard the messages that are left, and end the claim if the channels are closed."""
     assert claim.child is not None
     claim.child.messages.clear()
     claim.child.on_messages_taken()
@@ -266,9 +271,9 @@ def _finish(claim: GroupClaim) -> None:
 
 
 GroupClaim.TABLE = {
-    "start": row(S, STARTING=_start),
+    "start": row(S, STARTING=_start_claim),
     "check": row(S, UNREADABLE=_check_canceled, BACKING_OFF=_check_canceled, CONSUMING=_check_handler),
-    "timer_elapsed": row(S, UNREADABLE=_start, BACKING_OFF=_on_backoff_elapsed),
+    "timer_elapsed": row(S, UNREADABLE=_start_claim, BACKING_OFF=_on_backoff_elapsed),
     "partition_opened": row(S, OPENING=_on_opened),
     "metadata_refreshed": row(S, REFRESHING=_on_refreshed),
     "messages_available": row(S, CONSUMING=_on_messages, DRAINING=_drain),

@@ -20,7 +20,7 @@ from ...messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Membe
 from ..contract import Notify
 from . import errors
 from .broker import BrokerResponse, SaramaBroker
-from .config import key
+from .config import api_key
 from .consumer_group_session import GroupSession
 from .consumer_group_state import S, SaramaGroup
 from .errors import GoError
@@ -30,22 +30,25 @@ from .offset_manager_close import LastFlush
 AFTER_ERROR_MS = 300
 # The first version of LeaveGroup that has a list of members.
 _MEMBERS_SINCE = 3
-_LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
+# The error codes of LeaveGroup after which Leave returns no error.
+_LEAVE_SUCCEEDED = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 def release(group: SaramaGroup) -> None:
+    """Cancel the session; wait for its claims, or close its offsets if Setup was not called."""
     session = group.session
     assert session is not None
     session.cancel(errors.CANCELED)
-    cleans_up = group.state is not S.FETCHING_OFFSETS
+    is_set_up = group.state is not S.FETCHING_OFFSETS
     group.move(S.RELEASING)
-    if cleans_up:
+    if is_set_up:
         finish_release(group, None)
     else:
         close_offsets(group)
 
 
 def finish_release(group: SaramaGroup, payload: object) -> None:
+    """Call Cleanup as soon as all claims of the session have returned."""
     session = group.session
     assert session is not None
     if not session.running_claims and not session.ending_claims:
@@ -59,12 +62,14 @@ def on_cleanup_returned(group: SaramaGroup, payload: object) -> None:
 
 
 def close_offsets(group: SaramaGroup) -> None:
+    """Commit the marked offsets one last time; the event "offsets_closed" follows."""
     assert group.session is not None
     group.move(S.CLOSING_OFFSETS)
     LastFlush(group.session.offsets, group).start()
 
 
 def stop_heartbeat(group: SaramaGroup, payload: object) -> None:
+    """Stop the session's heartbeats, and return from Consume when they have stopped."""
     assert group.session is not None
     group.move(S.STOPPING)
     heartbeat = group.session.heartbeat
@@ -74,6 +79,7 @@ def stop_heartbeat(group: SaramaGroup, payload: object) -> None:
 
 
 def on_heartbeat_stopped(group: SaramaGroup, session: GroupSession) -> None:
+    """Drop the session, keep the cause of its end for JoinGroup, and return from Consume."""
     if session is not group.session:
         return
     group.session = None
@@ -94,7 +100,7 @@ def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
         client.out.append(Notify("returned", "Consume"))
         group.requested_topics = None
     if error is None:
-        group.client.resume(group, "consume")
+        client.resume(group, "consume")
         return
     group.move(S.PAUSING)
     client.sleep(group, client.now + AFTER_ERROR_MS)
@@ -110,6 +116,7 @@ def leave_if_closed(group: SaramaGroup, payload: object) -> None:
 
 
 def leave(group: SaramaGroup) -> None:
+    """Send LeaveGroup, after a lookup of an unknown coordinator; only close without a member id."""
     if not group.member_id:
         close(group)
         return
@@ -122,6 +129,7 @@ def leave(group: SaramaGroup) -> None:
 
 
 def leave_on_coordinator(group: SaramaGroup, error: GoError | None) -> None:
+    """Send LeaveGroup to the coordinator; report the error and close if the lookup failed."""
     broker = group.client.coordinator.cached()
     if error is not None or broker is None:
         group.client.report(error or errors.COORDINATOR_NOT_AVAILABLE)
@@ -131,12 +139,13 @@ def leave_on_coordinator(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def _send_leave(group: SaramaGroup, broker: SaramaBroker) -> None:
+    """Send LeaveGroup; a static member closes without it."""
     settings = group.client.settings
     if settings.instance_id is not None:
         close(group)
         return
     group.move(S.LEAVING)
-    if group.client.version(key(LeaveGroupRequest)) < _MEMBERS_SINCE:
+    if group.client.version(api_key(LeaveGroupRequest)) < _MEMBERS_SINCE:
         request = LeaveGroupRequest(group_id=settings.group_id, member_id=group.member_id)
     else:
         member = MemberIdentity(member_id=group.member_id, reason="the consumer is being closed")
@@ -149,12 +158,13 @@ def on_leave_response(group: SaramaGroup, broker_response: BrokerResponse) -> No
     if not isinstance(response, LeaveGroupResponse):
         broker_response.broker.close()
         group.client.report(broker_response.error or errors.INCOMPLETE)
-    elif response.error_code not in _LEFT:
+    elif response.error_code not in _LEAVE_SUCCEEDED:
         group.client.report(errors.kafka(response.error_code))
     close(group)
 
 
 def close(group: SaramaGroup) -> None:
+    """Forget the member id, and close the client."""
     group.member_id = ""
     group.move(S.CLOSED)
     group.client.close()

@@ -24,6 +24,7 @@ from .offset_manager_close import LastFlush
 
 
 def rejoin(group: SaramaGroup) -> None:
+    """Join again with the owned claims, after the heartbeat and the commits in flight."""
     group.move(S.LOCKING)
     assert group.session is not None
     group.session.lock(group)
@@ -45,6 +46,7 @@ def on_commits_locked(group: SaramaGroup, payload: object) -> None:
 
 
 def on_rejoined(group: SaramaGroup, result: Joined | GoError) -> None:
+    """Adopt the new generation, and revoke the claims that it does not contain."""
     session = group.session
     assert session is not None
     group.join = None
@@ -69,6 +71,7 @@ def on_rejoined(group: SaramaGroup, result: Joined | GoError) -> None:
 
 
 def check_revoked(group: SaramaGroup, payload: object) -> None:
+    """Commit the offsets of the revoked claims as soon as all of these claims have ended."""
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
@@ -92,6 +95,7 @@ def on_revoked_committed(group: SaramaGroup, payload: object) -> None:
 
 
 def _refresh_added_topics(group: SaramaGroup) -> None:
+    """Refresh the metadata of the topics of the added claims, one topic after the other."""
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
@@ -118,6 +122,7 @@ def on_topic_refreshed(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def start_added_claims(group: SaramaGroup) -> None:
+    """Start the added claims, and join again if this member revoked a claim."""
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None

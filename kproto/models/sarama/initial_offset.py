@@ -29,7 +29,7 @@ from ...messages.offset_fetch import (
 from . import errors
 from .broker import BrokerResponse, SaramaBroker
 from .client import SaramaClient
-from .config import key
+from .config import api_key
 from .errors import GoError
 from .offset_manager import OffsetManager, PartitionOffset
 from .routines import Routine, States, Table, row
@@ -86,7 +86,7 @@ def _on_coordinator(fetch: InitialOffsetFetch, coordinator: SaramaBroker | GoErr
 
 def _build_request(fetch: InitialOffsetFetch) -> OffsetFetchRequest:
     client = fetch.offsets.client
-    settings, version = client.settings, client.version(key(OffsetFetchRequest))
+    settings, version = client.settings, client.version(api_key(OffsetFetchRequest))
     topic, index = fetch.partition
     stable = settings.consumer_isolation == 1 and version >= _STABLE_SINCE
     if version >= _GROUPS_SINCE:

@@ -34,7 +34,7 @@ from ...messages.metadata import (
 )
 from . import errors
 from .broker import BrokerResponse, ClientNetwork, SaramaBroker
-from .config import key
+from .config import api_key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
@@ -283,7 +283,9 @@ def _send(refresh: Refresh) -> None:
     topics, client = refresh.topics, refresh.metadata.client
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=topics is not None or client.version(key(MetadataRequest)) < _CREATES_SINCE,
+        allow_auto_topic_creation=(
+            topics is not None or client.version(api_key(MetadataRequest)) < _CREATES_SINCE
+        ),
     )
     refresh.brokers[0].call(refresh, request)
 

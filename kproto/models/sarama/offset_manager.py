@@ -49,7 +49,7 @@ from ...wire.message import Message
 from . import errors
 from .broker import BrokerResponse, SaramaBroker
 from .client import SaramaClient
-from .config import key
+from .config import api_key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
@@ -193,7 +193,7 @@ class OffsetManager(Routine):
         if not dirty:
             return None
         settings = self.client.settings
-        version = self.client.version(key(OffsetCommitRequest))
+        version = self.client.version(api_key(OffsetCommitRequest))
         return OffsetCommitRequest(
             group_id=settings.group_id,
             generation_id_or_member_epoch=self.generation,

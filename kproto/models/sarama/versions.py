@@ -106,14 +106,14 @@ RELEASES: Final = ("1.38.1", "1.61.1")
 SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
 
 
-def key(request: type[Message]) -> int:
+def api_key(request: type[Message]) -> int:
     """Return the API key of a request."""
-    api_key = request.__api_key__
-    assert api_key is not None
-    return api_key
+    number = request.__api_key__
+    assert number is not None
+    return number
 
 
-def parse(text: str) -> KafkaVersion:
+def parse_version(text: str) -> KafkaVersion:
     """Parse a version such as "0.10.2.1" or "2.0.0" (ParseKafkaVersion).
 
     Raises ConfigError for a string that is not a version, and for a version without consumer groups.
@@ -142,9 +142,9 @@ def versions_of(
     `offsets_retention` is Offsets.Retention in ms.
     """
     if release == RELEASES[-1]:
-        return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
-    versions = {key(request): highest(since, kafka_version) for request, since in SINCE_1_38_1.items()}
-    return {**versions, key(OffsetCommitRequest): 2 if offsets_retention else 1}
+        return {api_key(request): highest(since, kafka_version) for request, since in SINCE.items()}
+    versions = {api_key(request): highest(since, kafka_version) for request, since in SINCE_1_38_1.items()}
+    return {**versions, api_key(OffsetCommitRequest): 2 if offsets_retention else 1}
 
 
 # API key -> the request version that sarama 1.61.1 sends with Version = MaxVersion.

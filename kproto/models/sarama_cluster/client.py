@@ -16,21 +16,21 @@ from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ..contract import ModelConfig
 from ..sarama.client import SaramaClient
-from ..sarama.config import MAX_RESPONSE_SIZE, OLD, key, settings
+from ..sarama.config import MAX_RESPONSE_SIZE, SARAMA_1_17, api_key, settings
 
 # API key -> request version, the lowest that a current broker supports. sarama-cluster hard-codes the
 # versions of group requests.
 VERSIONS: dict[int, int] = {
-    key(FetchRequest): 4,
-    key(ListOffsetsRequest): 1,
-    key(MetadataRequest): 1,
-    key(OffsetCommitRequest): 2,
-    key(OffsetFetchRequest): 1,
-    key(FindCoordinatorRequest): 0,
-    key(JoinGroupRequest): 0,
-    key(HeartbeatRequest): 0,
-    key(LeaveGroupRequest): 0,
-    key(SyncGroupRequest): 0,
+    api_key(FetchRequest): 4,
+    api_key(ListOffsetsRequest): 1,
+    api_key(MetadataRequest): 1,
+    api_key(OffsetCommitRequest): 2,
+    api_key(OffsetFetchRequest): 1,
+    api_key(FindCoordinatorRequest): 0,
+    api_key(JoinGroupRequest): 0,
+    api_key(HeartbeatRequest): 0,
+    api_key(LeaveGroupRequest): 0,
+    api_key(SyncGroupRequest): 0,
 }
 
 
@@ -47,7 +47,7 @@ class ClusterClient(SaramaClient):
             consumer_max_wait_time=wait,
             fetch_max_bytes=MAX_RESPONSE_SIZE,
         )
-        super().__init__(own, VERSIONS, OLD)
+        super().__init__(own, VERSIONS, SARAMA_1_17)
         self.notifies = bool(config.extra.get("Return.Notifications", True))
         self.strategy = str(config.extra.get("PartitionStrategy", "range"))
         self.whitelist = _text(config, "Whitelist")

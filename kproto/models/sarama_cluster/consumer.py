@@ -36,7 +36,7 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from ...wire.message import Message
 from ..common import offset_fetch_request, parse_offset_fetch
 from ..sarama import errors
-from ..sarama.config import key
+from ..sarama.config import api_key
 from ..sarama.errors import GoError
 from ..sarama.offset_manager import PartitionOffset
 from ..sarama.routines import row
@@ -207,7 +207,7 @@ def _on_synced(consumer: ClusterConsumer, result: Message | GoError) -> None:
     }
     consumer.loops = [HeartbeatLoop(consumer, consumer.client.settings.group_heartbeat_interval)]
     consumer.move(S.FETCHING)
-    version = consumer.client.version(key(OffsetFetchRequest))
+    version = consumer.client.version(api_key(OffsetFetchRequest))
     request = offset_fetch_request(consumer.client.settings.group_id, claims, version, stable=False)
     CoordinatorRequest(consumer, consumer, request).start()
 

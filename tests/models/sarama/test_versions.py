@@ -9,7 +9,7 @@ from kproto.group.subscription import Subscription
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import sarama
 from kproto.models.contract import ModelConfig
-from kproto.models.sarama.versions import SINCE, highest, parse, versions_of
+from kproto.models.sarama.versions import SINCE, highest, parse_version, versions_of
 from kproto.testing.world import World
 
 FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14
@@ -41,7 +41,7 @@ def test_without_a_version_the_newest_requests_are_sent() -> None:
     ],
 )
 def test_a_kafka_version_selects_the_request_versions(text: str, expected: tuple[int, ...]) -> None:
-    assert tuple(versions_of(parse(text)).values()) == expected
+    assert tuple(versions_of(parse_version(text)).values()) == expected
 
 
 @pytest.mark.parametrize("text", ["0.10.1.0", "0.9.0.1", "", "two", "2", "2.0.0.0.0", "V2_0_0_0"])
@@ -79,6 +79,6 @@ def test_a_version_of_kafka_selects_the_requests_that_it_introduced() -> None:
     ],
 )
 def test_release_1_38_1_selects_older_requests(text: str, retention: int, expected: tuple[int, ...]) -> None:
-    versions = versions_of(parse(text), "1.38.1", retention)
+    versions = versions_of(parse_version(text), "1.38.1", retention)
     apis = (FETCH, LIST, METADATA, OFFSETS, FIND, HEARTBEAT, JOIN, LEAVE, SYNC, COMMIT)
     assert tuple(versions[api] for api in apis) == expected
