@@ -42,7 +42,7 @@ class Application(Routine):
     def __init__(self, client: SaramaClient) -> None:
         super().__init__(S.BUSY)
         self.client = client
-        self.limit = 0
+        self.limit = 0  # The largest number of records that the open poll returns.
         # The partitions' receivers that have messages, in the order in which the messages arrived.
         self.ready_receivers: dict[MessageReceiver, None] = {}
         self.callback_waiters: deque[Routine] = deque()  # Routines that wait until a callback returns.
@@ -53,6 +53,7 @@ class Application(Routine):
         return self.state is BUSY
 
     def poll(self, event: PollCalled) -> None:
+        """Open a poll. It finishes with the next messages, or without messages at its timeout."""
         self.limit = event.limit
         if self.state is BUSY:
             self.move(POLLING)
@@ -79,6 +80,7 @@ class Application(Routine):
 
 
 def _take_messages(application: Application, payload: object) -> None:
+    """Finish the poll with the receivers' messages. Without messages, the poll stays open."""
     records: list[ModelRecord] = []
     for receiver in list(application.ready_receivers):
         records += receiver.take_messages(application.limit - len(records))
@@ -111,7 +113,7 @@ class CommitState(States):
 
 
 class CommitCall(Routine):
-    """One call of Commit."""
+    """One call of Commit: it marks the given offsets, and immediately flushes all marked offsets."""
 
     __slots__ = ("client", "offsets", "token")
     TABLE: ClassVar[Table]
@@ -128,7 +130,7 @@ class CommitCall(Routine):
 
 def _on_flushed(call: CommitCall, payload: object) -> None:
     call.move(CommitState.DONE)
-    call.offsets.release_closed(False, None)
+    call.offsets.release_closed(force=False, targets=None)
     call.client.out.append(FinishCommit(call.token))
 
 

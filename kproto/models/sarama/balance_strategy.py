@@ -94,27 +94,28 @@ def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> N
         member_ids = sorted(
             member_id for member_id, subscription in members.items() if topic in subscription.topics
         )
-        each, extra = divmod(counts.get(topic, 0), len(member_ids))
+        per_member, remainder = divmod(counts.get(topic, 0), len(member_ids))
         start = 0
         for position, member_id in enumerate(member_ids):
-            end = start + each + (position < extra)
+            end = start + per_member + (1 if position < remainder else 0)
             plan[member_id] += [TopicPartition(topic, index) for index in range(start, end)]
             start = end
 
 
 def _round_robin(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-    order = sorted(members)
+    """Give each partition to the next member that subscribes to its topic. Skip a partition without one."""
+    member_ids = sorted(members)
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
     position = 0
     for partition in sorted(partitions, key=str):
-        for turn in range(len(order)):
-            member_id = order[(position + turn) % len(order)]
+        for skipped in range(len(member_ids)):
+            member_id = member_ids[(position + skipped) % len(member_ids)]
             if partition.topic in members[member_id].topics:
                 plan[member_id].append(partition)
-                position += turn + 1
+                position += skipped + 1
                 break
         else:
-            position += len(order)
+            position += len(member_ids)
 
 
 def _sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
@@ -125,6 +126,7 @@ def _cooperative_sticky(plan: Plan, members: Mapping[str, Subscription], counts:
     plan.update(sticky_balance_strategy.assign_partitions(members, counts, cooperative=True))
 
 
+# Each function adds the partitions of all topics to the members' lists in the plan.
 _STRATEGIES: dict[str, Callable[[Plan, Mapping[str, Subscription], Counts], None]] = {
     "range": _range,
     "roundrobin": _round_robin,

@@ -55,14 +55,17 @@ class BrokerCall:
 
     routine: Routine
     build: Callable[[], Message | None]
-    since: int
-    keeps_lock: bool = True
-    signal: str = "response"
+    waits_since: int
+    keeps_lock: bool = True  # Whether the routine holds the lock until the response.
+    signal: str = "response"  # The signal that wakes the routine.
 
 
 @dataclass(slots=True)
 class BrokerResponse:
-    """The result of a call to a broker. `error` is None if there is a response."""
+    """The result of a call to a broker. `error` is None if there is a response.
+
+    If the call had nothing to send, `request`, `response` and `error` are None.
+    """
 
     broker: SaramaBroker
     request: Message | None
@@ -78,7 +81,9 @@ class ClientNetwork(Scheduler):
         self.settings = settings
         self.versions = versions
         self.dialect = dialect
+        # The brokers' lowest and highest version of each API key.
         self.offered: Mapping[int, tuple[int, int]] = {}
+        # The requests in flight, by the `id()` of the request.
         self.open_requests: dict[int, tuple[Message, SaramaBroker, BrokerCall]] = {}
 
     def version(self, api_key: int) -> int:
@@ -88,6 +93,7 @@ class ClientNetwork(Scheduler):
         return own_version if offered is None else min(own_version, offered[1])
 
     def send(self, broker: SaramaBroker, call: BrokerCall, request: Message, timeout_ms: int) -> None:
+        """Send a request, whose result is later passed to `broker` with `call`."""
         self.open_requests[id(request)] = (request, broker, call)
         key = request.__api_key__
         assert key is not None
@@ -96,12 +102,14 @@ class ClientNetwork(Scheduler):
     def on_response(self, event: ResponseReceived) -> None:
         open_request = self.open_requests.pop(id(event.request), None)
         if open_request is not None:
-            open_request[1].on_response(open_request[2], event)
+            _, broker, call = open_request
+            broker.on_response(call, event)
 
     def on_request_failed(self, event: RequestFailed) -> None:
         open_request = self.open_requests.pop(id(event.request), None)
         if open_request is not None:
-            open_request[1].on_request_failed(open_request[2], event)
+            _, broker, call = open_request
+            broker.on_request_failed(call, event)
 
     def log(self, name: str, text: str) -> None:
         """Write to sarama's Logger."""
@@ -130,6 +138,7 @@ class SaramaBroker(Routine):
         self.used = False
         # The error of a request that timed out. Further calls fail with it until the connection is closed.
         self.broken: GoError | None = None
+        # The error that broke the connection. Calls fail with it until the broker is closed, or opened again.
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()
         self.starving = False
@@ -146,17 +155,23 @@ class SaramaBroker(Routine):
         request: Message | Callable[[], Message | None],
         keeps_lock: bool = True,
     ) -> None:
-        """Send `request` as soon as the lock is free, then wake `routine` with "response"."""
+        """Send `request` as soon as the lock is free, then wake `routine` with "response".
+
+        The payload of the signal is a `BrokerResponse`. A callable builds the request under the lock, and
+        returns None if there is nothing to send. Without `keeps_lock`, the lock is released after the send.
+        """
         build = request if callable(request) else lambda: request
         keeps_lock = keeps_lock and not self.client.dialect.pipelines
-        self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
+        self._perform_or_queue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
         """Take the lock and release it immediately, then resume `routine` with "lock_touched".
 
         The call models ResponseSize, which takes the lock to count the requests in flight.
         """
-        self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
+        self._perform_or_queue(
+            BrokerCall(routine, lambda: None, self.client.now, keeps_lock=False, signal="lock_touched")
+        )
 
     def close(self) -> None:
         """Close the connection. Its open request fails."""
@@ -168,7 +183,7 @@ class SaramaBroker(Routine):
 
     def on_response(self, call: BrokerCall, event: ResponseReceived) -> None:
         """Handle the response to a request that was sent to this broker."""
-        self._finish(call, BrokerResponse(self, event.request, event.response, None))
+        self._finish_call(call, BrokerResponse(self, event.request, event.response, None))
 
     def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
         """Handle the failure of a request to this broker."""
@@ -177,16 +192,20 @@ class SaramaBroker(Routine):
             self.broken = error
         elif self.opened:
             self.opened, self.last_error = False, error
-        self._finish(call, BrokerResponse(self, event.request, None, error))
+        self._finish_call(call, BrokerResponse(self, event.request, None, error))
 
-    def _enqueue(self, call: BrokerCall) -> None:
-        if self.state is S.FREE and not (self.starving and self.waiting):
+    def _perform_or_queue(self, call: BrokerCall) -> None:
+        lock_is_reserved = self.starving and bool(self.waiting)
+        if self.state is S.FREE and not lock_is_reserved:
             self.perform(call)
         else:
             self.waiting.append(call)
 
     def perform(self, call: BrokerCall) -> None:
-        """Build and send the request of a call whose routine has taken the lock."""
+        """Build and send the request of a call whose routine has taken the lock.
+
+        If there is nothing to send, or the connection is broken, the routine is woken without a response.
+        """
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
         if call.signal == "lock_touched":
@@ -196,11 +215,8 @@ class SaramaBroker(Routine):
             return
         request = call.build()
         if request is None or error is not None:
-            wake(
-                call.routine,
-                call.signal,
-                BrokerResponse(self, request, None, None if request is None else error),
-            )
+            call_error = None if request is None else error
+            wake(call.routine, call.signal, BrokerResponse(self, request, None, call_error))
             if self.waiting:
                 wake(self, "unlocked")
             return
@@ -211,23 +227,26 @@ class SaramaBroker(Routine):
         elif self.waiting:
             wake(self, "unlocking")
 
-    def _finish(self, call: BrokerCall, response: BrokerResponse) -> None:
+    def _finish_call(self, call: BrokerCall, response: BrokerResponse) -> None:
+        """Release the lock, if the call still holds it, and wake the routine with the result."""
         wake = self.client.wake
         if call.keeps_lock:
             self.move(S.FREE)
             if self.starving and self.waiting:
-                self._hand_over()
+                self._hand_over_lock()
         wake(call.routine, call.signal, response)
         if self.waiting:
             wake(self, "unlocking")
 
-    def _hand_over(self) -> None:
+    def _hand_over_lock(self) -> None:
+        """Pass the lock to the first waiter, and end starvation mode under the conditions of sync.Mutex."""
         call = self.waiting.popleft()
-        self.starving = bool(self.waiting) and self.client.now - call.since >= 1
+        self.starving = bool(self.waiting) and self.client.now - call.waits_since >= 1
         self.perform(call)
 
 
 def _on_unlocking(broker: SaramaBroker, payload: object) -> None:
+    """Let the routines that are ready run before a waiter gets the lock: one of them may take it."""
     broker.client.wake(broker, "unlocked")
 
 
@@ -241,7 +260,7 @@ def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
 
 def _on_contended(broker: SaramaBroker, payload: object) -> None:
     """Enter starvation mode if the first waiter has waited for 1 ms, and still finds the lock taken."""
-    if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
+    if broker.waiting and broker.client.now - broker.waiting[0].waits_since >= 1:
         broker.starving = True
 
 

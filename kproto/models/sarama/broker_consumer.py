@@ -46,7 +46,8 @@ from .routines import Routine, States, Table, row
 
 NAP_MS = 100  # sarama's partitionConsumersBatchTimeout.
 
-_REDISPATCH = {
+# After a change of leader, a partition is dispatched again without a report of the error.
+_LEADER_CHANGE_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -127,7 +128,7 @@ class BrokerConsumer:
         self.consumers = consumers
         self.client = consumers.client
         self.broker = broker
-        self.refs = 0
+        self.refs = 0  # The number of partition consumers that use this broker consumer.
         self.stopped = False
         self.subscriptions: dict[Subscriber, BrokerSubscription] = {}
         self.inputs: deque[tuple[Routine, BrokerSubscription]] = deque()
@@ -231,13 +232,13 @@ def _start_batch(manager: SubscriptionManager, payload: object) -> None:
     elif consumer.inputs:
         manager.move(M.GATHERING)
         consumer.client.sleep(manager, consumer.client.now + consumer.client.dialect.gather_ms)
-        _gather(manager, None)
+        _gather_inputs(manager, None)
     elif consumer.fetcher.state is RECEIVING and not consumer.fetcher.batch_pending:
         consumer.fetcher.batch_pending = True
         consumer.client.wake(consumer.fetcher, "batch_received", ())
 
 
-def _gather(manager: SubscriptionManager, payload: object) -> None:
+def _gather_inputs(manager: SubscriptionManager, payload: object) -> None:
     consumer = manager.consumer
     while consumer.inputs:
         routine, subscription = consumer.inputs.popleft()
@@ -255,7 +256,8 @@ def _on_gathered(manager: SubscriptionManager, payload: object) -> None:
 def _hand_over_batch(manager: SubscriptionManager, payload: object) -> None:
     consumer = manager.consumer
     fetcher = consumer.fetcher
-    if fetcher.state is not X.ABORTED and (fetcher.state is not X.RECEIVING or fetcher.batch_pending):
+    fetcher_receives = fetcher.state is X.RECEIVING and not fetcher.batch_pending
+    if not fetcher_receives and fetcher.state is not X.ABORTED:
         return
     fetcher.batch_pending = True
     batch, manager.batch = manager.batch, []
@@ -268,7 +270,7 @@ def _hand_over_batch(manager: SubscriptionManager, payload: object) -> None:
 
 
 SubscriptionManager.TABLE = {
-    "check": row(M, IDLE=_start_batch, GATHERING=_gather, OFFERING=_hand_over_batch),
+    "check": row(M, IDLE=_start_batch, GATHERING=_gather_inputs, OFFERING=_hand_over_batch),
     "timer_elapsed": row(M, GATHERING=_on_gathered),
 }
 
@@ -311,7 +313,7 @@ class BrokerFetcher(Routine):
     def __init__(self, consumer: BrokerConsumer) -> None:
         super().__init__(X.STARTING)
         self.consumer = consumer
-        self.acks = 0
+        self.acks = 0  # The partitions that have not finished: a sync.WaitGroup in sarama.
         self.batch_pending = False  # Whether the manager has sent a batch that the fetcher has not received.
 
     def ack(self) -> None:
@@ -335,7 +337,7 @@ def _on_batch(fetcher: BrokerFetcher, batch: tuple[BrokerSubscription, ...]) -> 
     consumer = fetcher.consumer
     for subscription in batch:
         consumer.subscriptions[subscription.child] = subscription
-    _release_dying(consumer)
+    _release_dying_children(consumer)
     if not consumer.subscriptions:
         _nap(fetcher)
         return
@@ -353,7 +355,7 @@ def _nap(fetcher: BrokerFetcher) -> None:
     client.sleep(fetcher, client.now + NAP_MS)
 
 
-def _release_dying(consumer: BrokerConsumer) -> None:
+def _release_dying_children(consumer: BrokerConsumer) -> None:
     for child in list(consumer.subscriptions):
         if child.dying:
             consumer.release(child)
@@ -396,7 +398,7 @@ def _on_response(fetcher: BrokerFetcher, broker_response: BrokerResponse) -> Non
         for topic in broker_response.response.responses
         for partition in topic.partitions
     }
-    fetcher.acks = len(consumer.subscriptions) + 1
+    fetcher.acks = len(consumer.subscriptions) + 1  # One more, until all feeders have their blocks.
     for child, subscription in list(consumer.subscriptions.items()):
         _feed(fetcher, child, subscription, blocks.get(child.partition))
     fetcher.ack()
@@ -441,17 +443,17 @@ def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> No
 
 
 def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
-    from_replica, child.preferred = child.preferred, None
+    preference, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
         del consumer.subscriptions[child]  # The feeder of the partition will subscribe it again.
         return
-    if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and from_replica is None:
+    if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and preference is None:
         child.report_error(result)
         child.stop_dispatcher()
         child.close()
         consumer.release(child)
         return
-    if result.code not in _REDISPATCH and result.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+    if result.code not in _LEADER_CHANGE_CODES and result.code != ErrorCode.OFFSET_OUT_OF_RANGE:
         child.report_error(result)
     child.redispatch()
     consumer.release(child)
@@ -464,17 +466,17 @@ def _abort(fetcher: BrokerFetcher, error: GoError) -> None:
     consumer.stop()
     consumer.broker.close()
     for child in list(consumer.subscriptions):
-        _detach(child, error)
+        _redispatch_or_end(child, error)
         consumer.release(child)
 
 
 def _on_batch_after_abort(fetcher: BrokerFetcher, batch: tuple[BrokerSubscription, ...]) -> None:
     for subscription in batch:
-        _detach(subscription.child, errors.NOT_CONNECTED)
+        _redispatch_or_end(subscription.child, errors.NOT_CONNECTED)
         subscription.release()
 
 
-def _detach(child: Subscriber, error: GoError) -> None:
+def _redispatch_or_end(child: Subscriber, error: GoError) -> None:
     if child.dying:
         child.stop_dispatcher()
     else:

@@ -35,20 +35,20 @@ class SaramaClient(ClientNetwork):
         self.paused: set[TopicPartition] = set()
 
     def bootstrap(self, event: Started) -> None:
-        """Store the bootstrap addresses in a random order, as sarama does."""
+        """Store the offered versions, and the bootstrap addresses in a random order, as sarama does."""
         self.offered = event.offered
         addresses = list(event.bootstrap)
         while addresses:
             host, port = addresses.pop(int(self.settings.random() * len(addresses)))
             self.metadata.seeds.append(SaramaBroker(self, -1, host, port))
 
-    def keep_fresh(self) -> None:
+    def start_updater(self) -> None:
         """Start the background updater, unless RefreshFrequency is 0."""
         if self.settings.metadata_refresh_frequency:
             self.updater = Updater(self.metadata)
 
     def close(self) -> None:
-        """Stop the updater and close every connection that was used (Client.Close)."""
+        """Stop the updater, close every connection that was used, and finish the close (Client.Close)."""
         if self.updater is not None:
             self.wake(self.updater, "stop")
         for broker in (*self.metadata.brokers.values(), *self.metadata.seeds):

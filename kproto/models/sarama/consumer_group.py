@@ -76,7 +76,7 @@ def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
         group.client.report(error)
         close(group)
         return
-    group.client.keep_fresh()
+    group.client.start_updater()
     group.move(S.IDLE)
     _consume(group, None)
 

@@ -56,7 +56,7 @@ def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
         consumer.client.report(error)
         consumer_close.close(consumer)
         return
-    consumer.client.keep_fresh()
+    consumer.client.start_updater()
     consumer.move(S.IDLE)
     _create_consumer(consumer)
 

@@ -242,7 +242,7 @@ def test_a_routine_gets_only_the_errors_of_its_topics() -> None:
 
 def test_an_updater_without_tracked_topics_waits_for_its_next_tick() -> None:
     stage = ClientStage(connected=False, metadata_ms=1_000, extra={"Metadata.Full": False})
-    stage.start(stage.client.keep_fresh)
+    stage.start(stage.client.start_updater)
     stage.wait(1_500)
     assert topics_in(stage) == []
     stage.client.metadata.update(metadata_of(1), everything=False)
@@ -255,7 +255,7 @@ def test_an_updater_without_tracked_topics_waits_for_its_next_tick() -> None:
 
 def test_an_updater_logs_its_error_and_continues() -> None:
     stage = ClientStage(metadata_ms=1_000)
-    stage.start(stage.client.keep_fresh)
+    stage.start(stage.client.start_updater)
     stage.wait(1_000)
     stage.answer(metadata_of(code=29))
     logs = [action for action in stage.client.out if isinstance(action, Notify)]
