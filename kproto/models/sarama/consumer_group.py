@@ -154,7 +154,7 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
-    session.start(session.claims)
+    session.start_claims(session.claims)
     group.move(S.RUNNING)
     session.watch_partitions(_watched_counts(group, joined))
     _check_session(group, None)
@@ -167,7 +167,7 @@ def _watched_counts(group: SaramaGroup, joined: Joined) -> dict[str, int] | None
     """
     client = group.client
     if client.settings.release == RELEASES[-1]:
-        return joined.counts
+        return joined.partition_counts
     return {topic: len(client.metadata.partitions(topic)) for topic in group.topics}
 
 

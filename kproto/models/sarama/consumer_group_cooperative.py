@@ -27,7 +27,7 @@ def rejoin(group: SaramaGroup) -> None:
     """Join again with the owned claims, after the heartbeat and the commits in flight."""
     group.move(S.LOCKING)
     assert group.session is not None
-    group.session.lock(group)
+    group.session.lock_generation(group)
 
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
@@ -53,7 +53,7 @@ def on_rejoined(group: SaramaGroup, result: Joined | GoError) -> None:
     if not isinstance(result, GoError):
         session.member_id, session.generation = result.member_id, result.generation
     session.offsets.unlock_generation(session.member_id, session.generation)
-    session.unlock()
+    session.unlock_generation()
     if isinstance(result, GoError):
         group.error = result
         release(group)
@@ -64,7 +64,7 @@ def on_rejoined(group: SaramaGroup, result: Joined | GoError) -> None:
         _refresh_added_topics(group)
         return
     for partition in revoked:
-        session.revoke(partition)
+        session.revoke_claim(partition)
     group.move(S.REVOKING)
     group.client.sleep(group, group.client.now + group.client.settings.group_rebalance_timeout)
     check_revoked(group, None)
@@ -127,8 +127,8 @@ def start_added_claims(group: SaramaGroup) -> None:
     assert session is not None
     assert joined is not None
     previous, session.claims = session.claims, joined.claims
-    session.start(partition for partition in joined.claims if partition not in previous)
-    session.watch_partitions(joined.counts)
+    session.start_claims(partition for partition in joined.claims if partition not in previous)
+    session.watch_partitions(joined.partition_counts)
     if all(partition in joined.claims for partition in previous):
         group.move(S.RUNNING)
         group.client.resume(group, "check")

@@ -54,8 +54,8 @@ from .errors import GoError
 from .routines import Routine, States, Table, row
 from .versions import RELEASES, SUBSCRIPTION_SINCE, highest
 
-_FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
-_BACK_OFF = {
+_RESETS_MEMBER_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
+_RETRIED_AFTER_BACKOFF = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -94,11 +94,11 @@ class Join(Routine):
 
     __slots__ = (
         "broker",
-        "counts",
         "group",
         "join_response",
         "members",
         "owned",
+        "partition_counts",
         "refreshed_topic",
         "retries",
         "topics",
@@ -128,8 +128,10 @@ class Join(Routine):
         self.retries = group.client.settings.group_rebalance_retry_max
         self.broker: SaramaBroker | None = None
         self.join_response: JoinGroupResponse | None = None
+        # The subscriptions of all members; empty in a follower.
         self.members: dict[str, Subscription] = {}
-        self.counts: dict[str, int] | None = None
+        # The number of partitions of each topic of the group; None in a follower.
+        self.partition_counts: dict[str, int] | None = None
         self.refreshed_topic: str | None = None  # The topic that the leader refreshes or has refreshed last.
 
     def start(self) -> None:
@@ -138,10 +140,11 @@ class Join(Routine):
 
 
 def _join_sync(join: Join) -> None:
+    """Begin one attempt: look the coordinator up unless it is cached, and send JoinGroup."""
     if join.group.canceled:
         _finish(join, errors.CANCELED)
         return
-    join.counts = join.refreshed_topic = None
+    join.partition_counts = join.refreshed_topic = None
     join.broker = join.group.client.coordinator.cached()
     if join.broker is None:
         join.group.client.coordinator.look_up(join)
@@ -149,7 +152,7 @@ def _join_sync(join: Join) -> None:
         _send_join(join)
 
 
-def _on_coordinator(join: Join, error: GoError | None) -> None:
+def _on_coordinator_found(join: Join, error: GoError | None) -> None:
     join.broker = join.group.client.coordinator.cached()
     if error is None and join.broker is not None:
         _send_join(join)
@@ -179,6 +182,7 @@ def _on_backoff_elapsed(join: Join, payload: object) -> None:
 
 
 def _on_rediscovered(join: Join, error: GoError | None) -> None:
+    """Use one retry for the lookup after a backoff, and then join or back off again."""
     if error is not None and join.retries <= 0:
         _finish(join, error)
         return
@@ -208,7 +212,13 @@ def _send_join(join: Join) -> None:
             JoinGroupRequestProtocol(
                 name=name,
                 metadata=balance_strategy.subscription(
-                    name, join.topics, group.user_data, owned, generation, group.last_generation, version
+                    name,
+                    join.topics,
+                    group.user_data,
+                    owned=owned,
+                    generation=generation,
+                    last_generation=group.last_generation,
+                    version=version,
                 ),
             )
             for name in settings.strategies
@@ -241,14 +251,14 @@ def _on_join_response(join: Join, broker_response: BrokerResponse) -> None:
 
 def _on_error_code(join: Join, code: int) -> None:
     """Handle an error code of JoinGroup or SyncGroup."""
-    if code in _FORGET:
+    if code in _RESETS_MEMBER_ID:
         join.group.member_id = ""
         if join.owned is not None and join.owned.claims:
             _finish(join, errors.kafka(code))
         else:
             join.move(S.FINDING_COORDINATOR)
             _join_sync(join)
-    elif code in _BACK_OFF and join.retries > 0:
+    elif code in _RETRIED_AFTER_BACKOFF and join.retries > 0:
         _back_off(join)
     else:
         _finish(join, errors.kafka(code))
@@ -258,6 +268,7 @@ def _on_error_code(join: Join, code: int) -> None:
 
 
 def _on_joined(join: Join, response: JoinGroupResponse) -> None:
+    """Send SyncGroup without assignments as a follower, or prepare the plan as the leader."""
     if response.protocol_name not in join.group.client.settings.strategies:
         text = f"unable to find selected strategy: {response.protocol_name}"
         _finish(join, GoError("errors.errorString", text))
@@ -269,7 +280,7 @@ def _on_joined(join: Join, response: JoinGroupResponse) -> None:
             for member in response.members
         }
         topics = sorted({topic for member in join.members.values() for topic in member.topics})
-        join.counts = dict.fromkeys(topics, 0)
+        join.partition_counts = dict.fromkeys(topics, 0)
         if join.group.client.settings.release == RELEASES[-1]:
             join.move(S.REFRESHING_METADATA)
             join.group.client.metadata.request_refresh(join, topics)
@@ -290,10 +301,10 @@ def _count_partitions(join: Join) -> None:
     A topic without cached partitions is refreshed first. If it still has none, the join fails.
     """
     metadata = join.group.client.metadata
-    assert join.counts is not None
-    for topic in join.counts:
-        join.counts[topic] = len(metadata.partitions(topic))
-        if not join.counts[topic]:
+    assert join.partition_counts is not None
+    for topic in join.partition_counts:
+        join.partition_counts[topic] = len(metadata.partitions(topic))
+        if not join.partition_counts[topic]:
             break
     else:
         _make_plan(join)
@@ -310,9 +321,9 @@ def _make_plan(join: Join) -> None:
     response = join.join_response
     assert response is not None
     assert response.protocol_name is not None
-    assert join.counts is not None
+    assert join.partition_counts is not None
     name = response.protocol_name
-    plan = balance_strategy.assign_partitions(name, join.members, join.counts)
+    plan = balance_strategy.assign_partitions(name, join.members, join.partition_counts)
     _send_sync(join, balance_strategy.assignments(name, plan, response.generation_id))
 
 
@@ -340,33 +351,36 @@ def _send_sync(join: Join, assignments: dict[str, bytes]) -> None:
 
 
 def _on_sync_response(join: Join, broker_response: BrokerResponse) -> None:
-    response, joined = broker_response.response, join.join_response
-    assert joined is not None
+    response, join_response = broker_response.response, join.join_response
+    assert join_response is not None
     if not isinstance(response, SyncGroupResponse):
         broker_response.broker.close()
         _finish(join, broker_response.error or errors.INCOMPLETE)
     elif response.error_code == ErrorCode.NONE:
-        _on_synced(join, joined, response.assignment)
+        _on_synced(join, join_response, response.assignment)
     else:
-        if join.owned is not None and response.error_code in _BACK_OFF and join.retries > 0:
-            join.owned.generation = joined.generation_id
+        if join.owned is not None and response.error_code in _RETRIED_AFTER_BACKOFF and join.retries > 0:
+            join.owned.generation = join_response.generation_id
         _on_error_code(join, response.error_code)
 
 
-def _on_synced(join: Join, joined: JoinGroupResponse, data: bytes) -> None:
+def _on_synced(join: Join, join_response: JoinGroupResponse, encoded_assignment: bytes) -> None:
+    """Finish the join with the claims of the assignment, and keep its user data for the next subscription."""
     claims: Iterable[TopicPartition] = ()
     group = join.group
-    if data:
+    if encoded_assignment:
         try:
-            assignment = Assignment.decode(data)
+            assignment = Assignment.decode(encoded_assignment)
         except DecodeError as error:
             _finish(join, GoError("sarama.PacketDecodingError", str(error)))
             return
         claims = assignment.partitions
         group.user_data = assignment.user_data
-        if joined.protocol_name == "cooperative-sticky":
-            group.last_generation = joined.generation_id
-    result = Joined(joined.member_id, joined.generation_id, tuple(sorted(claims)), join.counts)
+        if join_response.protocol_name == "cooperative-sticky":
+            group.last_generation = join_response.generation_id
+    result = Joined(
+        join_response.member_id, join_response.generation_id, tuple(sorted(claims)), join.partition_counts
+    )
     _finish(join, result)
 
 
@@ -376,7 +390,7 @@ def _finish(join: Join, result: Joined | GoError) -> None:
 
 
 Join.TABLE = {
-    "coordinator_found": row(S, FINDING_COORDINATOR=_on_coordinator, REDISCOVERING=_on_rediscovered),
+    "coordinator_found": row(S, FINDING_COORDINATOR=_on_coordinator_found, REDISCOVERING=_on_rediscovered),
     "timer_elapsed": row(S, BACKING_OFF=_on_backoff_elapsed),
     "check": row(S, BACKING_OFF=_check_canceled),
     "response": row(S, JOINING=_on_join_response, SYNCING=_on_sync_response),

@@ -91,10 +91,11 @@ class GroupSession:
         self.claims: tuple[TopicPartition, ...] = ()
         self.running_claims: dict[TopicPartition, GroupClaim] = {}
         self.ending_claims = 0  # The number of revoked claims that have not returned.
-        self.cause: GoError | None = None
+        self.cause: GoError | None = None  # Why the session ended; None while it runs.
+        # Why a cooperative member must join again; None once this join starts.
         self.rejoin_cause: GoError | None = None
         self.lock_held = False  # Whether a heartbeat or a join holds sarama's generationMu.
-        self.lock_waiting: list[Routine] = []
+        self.lock_waiters: list[Routine] = []
         self.offsets = OffsetManager(self.client, member_id, generation, self.report, self.cancel)
         self.heartbeat = Heartbeat(self)
         self.partition_checker: PartitionChecker | None = None
@@ -113,7 +114,7 @@ class GroupSession:
             return
         self.cause = cause
         for claim in list(self.running_claims.values()):
-            claim.cancel(False)
+            claim.cancel(revoked=False)
         if self.partition_checker is not None:
             self.client.wake(self.partition_checker, "check")
         self.client.wake(self.group, "check")
@@ -138,19 +139,20 @@ class GroupSession:
 
     # -- claims
 
-    def start(self, claims: Iterable[TopicPartition]) -> None:
+    def start_claims(self, claims: Iterable[TopicPartition]) -> None:
+        """Start a claim for each partition. The claims of an ended session start canceled."""
         for partition in claims:
             claim = self.running_claims[partition] = GroupClaim(self, partition)
             if self.cause is not None:
-                claim.cancel(False)
+                claim.cancel(revoked=False)
             self.client.wake(claim, "start")
 
-    def revoke(self, partition: TopicPartition) -> None:
-        """End this claim only."""
+    def revoke_claim(self, partition: TopicPartition) -> None:
+        """End the claim of this partition if it runs. The session and the other claims continue."""
         claim = self.running_claims.pop(partition, None)
         if claim is not None:
             self.ending_claims += 1
-            claim.cancel(True)
+            claim.cancel(revoked=True)
 
     def on_claim_returned(self, claim: GroupClaim) -> None:
         """Handle the return of a ConsumeClaim whose partition consumer has closed."""
@@ -164,18 +166,19 @@ class GroupSession:
 
     # -- the generation
 
-    def lock(self, routine: Routine) -> None:
+    def lock_generation(self, routine: Routine) -> None:
         """Lock the generation. `routine` resumes with "generation_locked"."""
         if self.lock_held:
-            self.lock_waiting.append(routine)
+            self.lock_waiters.append(routine)
         else:
             self.lock_held = True
             self.client.resume(routine, "generation_locked")
 
-    def unlock(self) -> None:
-        self.lock_held = bool(self.lock_waiting)
-        if self.lock_waiting:
-            self.client.wake(self.lock_waiting.pop(0), "generation_locked")
+    def unlock_generation(self) -> None:
+        """Pass the lock to the routine that has waited longest, or release it if no routine waits."""
+        self.lock_held = bool(self.lock_waiters)
+        if self.lock_waiters:
+            self.client.wake(self.lock_waiters.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
         """Replace the partition checker with one for `counts`; None means that this member has no checker."""
@@ -242,7 +245,7 @@ def _find_coordinator(heartbeat: Heartbeat, payload: object) -> None:
         client.coordinator.look_up(heartbeat)
         return
     heartbeat.move(H.LOCKING)
-    heartbeat.session.lock(heartbeat)
+    heartbeat.session.lock_generation(heartbeat)
 
 
 def _on_coordinator_found(heartbeat: Heartbeat, error: GoError | None) -> None:
@@ -250,7 +253,7 @@ def _on_coordinator_found(heartbeat: Heartbeat, error: GoError | None) -> None:
     heartbeat.broker = client.coordinator.cached()
     if error is None and heartbeat.broker is not None:
         heartbeat.move(H.LOCKING)
-        heartbeat.session.lock(heartbeat)
+        heartbeat.session.lock_generation(heartbeat)
     elif heartbeat.retries <= 0:
         _fail(heartbeat, error or errors.COORDINATOR_NOT_AVAILABLE)
     else:
@@ -278,7 +281,7 @@ def _on_response(heartbeat: Heartbeat, broker_response: BrokerResponse) -> None:
     code = response.error_code
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         session.rebalance(errors.REBALANCE_IN_PROGRESS)
-    session.unlock()
+    session.unlock_generation()
     if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
         heartbeat.retries = session.client.settings.metadata_retry_max
         _wait(heartbeat)
@@ -296,7 +299,7 @@ def _on_response(heartbeat: Heartbeat, broker_response: BrokerResponse) -> None:
 
 
 def _on_request_failed(heartbeat: Heartbeat, broker_response: BrokerResponse) -> None:
-    heartbeat.session.unlock()
+    heartbeat.session.unlock_generation()
     broker_response.broker.close()
     if heartbeat.retries <= 0:
         _fail(heartbeat, broker_response.error or errors.INCOMPLETE)
@@ -347,6 +350,7 @@ def _fail(heartbeat: Heartbeat, error: GoError) -> None:
 
 
 def _stop(heartbeat: Heartbeat) -> None:
+    """Stop the heartbeat loop, end the session if it still runs, and wake the group."""
     session = heartbeat.session
     heartbeat.move(H.STOPPED)
     session.cancel(errors.HEARTBEAT_FAILED)
@@ -372,7 +376,7 @@ class PartitionCheckerState(States):
     STOPPED = "stopped"
 
 
-W = PartitionCheckerState
+P = PartitionCheckerState
 
 
 class PartitionChecker(Routine):
@@ -381,27 +385,28 @@ class PartitionChecker(Routine):
     __slots__ = ("counts", "is_replaced", "session", "ticker", "topics_to_check")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        W.REFRESHING_TOPIC: {W.WAITING, W.STOPPED},
-        W.WAITING: {W.REFRESHING_TOPIC, W.STOPPED},
-        W.STOPPED: set(),
+        P.REFRESHING_TOPIC: {P.WAITING, P.STOPPED},
+        P.WAITING: {P.REFRESHING_TOPIC, P.STOPPED},
+        P.STOPPED: set(),
     }
 
     def __init__(self, session: GroupSession, counts: Mapping[str, int]) -> None:
-        super().__init__(W.REFRESHING_TOPIC)
+        super().__init__(P.REFRESHING_TOPIC)
         self.session = session
-        self.counts = dict(counts)
+        self.counts = dict(counts)  # The expected number of partitions of each topic.
         self.topics_to_check: list[str] = []
         # Whether the checker of the next generation has replaced this one, which then ends.
         self.is_replaced = False
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 
-def _check(checker: PartitionChecker, payload: object) -> None:
+def _check_topics(checker: PartitionChecker, payload: object) -> None:
     checker.topics_to_check = list(checker.counts)
-    _check_next_topic(checker, None)
+    _check_next_topic(checker)
 
 
-def _check_next_topic(checker: PartitionChecker, error: GoError | None) -> None:
+def _check_next_topic(checker: PartitionChecker) -> None:
+    """Refresh the next topic without cached partitions; if no topic is left, compare the counts."""
     metadata = checker.session.client.metadata
     while checker.topics_to_check and metadata.partitions(checker.topics_to_check[0]):
         checker.topics_to_check.pop(0)
@@ -413,42 +418,48 @@ def _check_next_topic(checker: PartitionChecker, error: GoError | None) -> None:
 
 def _on_refreshed(checker: PartitionChecker, error: GoError | None) -> None:
     if error is not None or not checker.session.client.metadata.partitions(checker.topics_to_check[0]):
-        _on_changed(checker)
+        _on_counts_changed(checker)
     else:
-        _check_next_topic(checker, None)
+        _check_next_topic(checker)
 
 
 def _compare_counts(checker: PartitionChecker) -> None:
     session = checker.session
     counts = {topic: len(session.client.metadata.partitions(topic)) for topic in checker.counts}
     if counts != checker.counts:
-        _on_changed(checker)
-    elif checker.is_replaced or session.cause is not None or session.closed:
-        checker.move(W.STOPPED)
+        _on_counts_changed(checker)
+    elif _has_ended(checker):
+        checker.move(P.STOPPED)
     else:
-        checker.move(W.WAITING)
+        checker.move(P.WAITING)
         session.client.sleep(checker, checker.ticker.at)
 
 
-def _on_changed(checker: PartitionChecker) -> None:
-    checker.move(W.STOPPED)
+def _has_ended(checker: PartitionChecker) -> bool:
+    """Return whether the generation of this checker, its session or the group has ended."""
+    session = checker.session
+    return checker.is_replaced or session.cause is not None or session.closed
+
+
+def _on_counts_changed(checker: PartitionChecker) -> None:
+    checker.move(P.STOPPED)
     checker.session.rebalance(errors.PARTITIONS_CHANGED)
 
 
 def _on_check_tick(checker: PartitionChecker, payload: object) -> None:
     checker.ticker.take_tick(checker.session.client.now)
-    checker.move(W.REFRESHING_TOPIC)
-    _check(checker, None)
+    checker.move(P.REFRESHING_TOPIC)
+    _check_topics(checker, None)
 
 
-def _check_replaced(checker: PartitionChecker, payload: object) -> None:
-    if checker.is_replaced or checker.session.cause is not None or checker.session.closed:
-        checker.move(W.STOPPED)
+def _check_ended(checker: PartitionChecker, payload: object) -> None:
+    if _has_ended(checker):
+        checker.move(P.STOPPED)
 
 
 PartitionChecker.TABLE = {
-    "start": row(W, REFRESHING_TOPIC=_check),
-    "metadata_refreshed": row(W, REFRESHING_TOPIC=_on_refreshed),
-    "timer_elapsed": row(W, WAITING=_on_check_tick),
-    "check": row(W, WAITING=_check_replaced),
+    "start": row(P, REFRESHING_TOPIC=_check_topics),
+    "metadata_refreshed": row(P, REFRESHING_TOPIC=_on_refreshed),
+    "timer_elapsed": row(P, WAITING=_on_check_tick),
+    "check": row(P, WAITING=_check_ended),
 }

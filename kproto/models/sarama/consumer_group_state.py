@@ -55,7 +55,7 @@ class SaramaGroupState(States):
 
 S = SaramaGroupState
 # Transitions of a group that is closed while it has no session.
-_END = {
+_CLOSING = {
     S.FINDING_COORDINATOR: "the group is closed, and looks the coordinator up to leave",
     S.CLOSED: "the group is closed, and the member has no id",
 }
@@ -67,18 +67,18 @@ EDGES: Final[Edges[Any]] = {
         S.CLOSED: "no broker answered, or the client is not authenticated",
     },
     S.IDLE: {
-        **_END,
+        **_CLOSING,
         S.REFRESHING: "Consume is called",
         S.PAUSING: "Consume is called without topics",
     },
     S.REFRESHING: {
-        **_END,
+        **_CLOSING,
         S.JOINING: "metadata of the topics has arrived",
         S.IDLE: "Consume returns",
         S.PAUSING: "metadata of the topics cannot be fetched",
     },
     S.JOINING: {
-        **_END,
+        **_CLOSING,
         S.FETCHING_OFFSETS: "the join is complete",
         S.IDLE: "Consume returns",
         S.PAUSING: "the join failed",
@@ -119,11 +119,11 @@ EDGES: Final[Edges[Any]] = {
     S.CLEANING_UP: {S.CLOSING_OFFSETS: "Cleanup has returned"},
     S.CLOSING_OFFSETS: {S.STOPPING: "the offsets are committed a last time"},
     S.STOPPING: {
-        **_END,
+        **_CLOSING,
         S.IDLE: "the heartbeats have stopped",
         S.PAUSING: "the heartbeats have stopped, and Consume returns an error",
     },
-    S.PAUSING: {**_END, S.IDLE: "300 ms have passed"},
+    S.PAUSING: {**_CLOSING, S.IDLE: "300 ms have passed"},
     S.FINDING_COORDINATOR: {
         S.LEAVING: "the coordinator is known, and the member is not static",
         S.CLOSED: "the coordinator is not found, or the member is static",
@@ -135,14 +135,14 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The generation that resulted from a join. `counts` are the leader's partition counts; None for a
-    follower.
+    """The generation that resulted from a join. `partition_counts` has the number of partitions of each topic
+    of the group; None for a follower.
     """
 
     member_id: str
     generation: int
     claims: tuple[TopicPartition, ...]
-    counts: dict[str, int] | None
+    partition_counts: dict[str, int] | None
 
 
 class SaramaGroup(SessionOwner):
@@ -176,16 +176,20 @@ class SaramaGroup(SessionOwner):
         # Whether the context of the current Consume is canceled.
         self.canceled = False
         self.member_id = ""
+        # The user data of the last assignment that was not empty.
         self.user_data: bytes | None = None
+        # The reason of the next JoinGroup: why the last session ended, or why its member must join again.
         self.last_cause: GoError | None = None
         self.last_generation = -1  # The previous generation, which cooperative-sticky sends.
         self.session: GroupSession | None = None
         self.last_session: GroupSession | None = None  # The last session whose Setup was called.
-        self.join: Routine | None = None
-        self.joined: Joined | None = None
+        self.join: Routine | None = None  # The join in progress.
+        self.joined: Joined | None = None  # The current generation.
+        # The claims whose offsets are still to be fetched.
         self.unfetched_claims: list[TopicPartition] = []
+        # The topics of added claims whose metadata is still to be refreshed.
         self.added_topics: list[str] = []
-        self.error: GoError | None = None
+        self.error: GoError | None = None  # The error that Consume returns when the session is released.
 
     def connect(self) -> None:
         """Create the group (NewConsumerGroup), which begins with a request for all metadata."""

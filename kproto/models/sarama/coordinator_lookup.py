@@ -26,7 +26,7 @@ from .metadata import Metadata
 from .routines import Routine, States, Table, row
 
 OFFSETS_TOPIC = "__consumer_offsets"
-NO_OFFSETS_TOPIC_MS = 2_000
+OFFSETS_TOPIC_ABSENT_MS = 2_000
 
 
 class CachedCoordinator:
@@ -49,6 +49,7 @@ class CachedCoordinator:
         Lookup(self, caller).start()
 
     def register(self, response: FindCoordinatorResponse) -> None:
+        """Register the broker of the response, and cache it as the coordinator."""
         self.metadata.register(response.node_id, response.host, response.port)
         self.node_id = response.node_id
 
@@ -89,6 +90,7 @@ class Lookup(Routine):
         self.metadata = coordinator.metadata
         self.caller = caller
         self.attempts = self.metadata.client.settings.metadata_retry_max
+        # The brokers whose locks are still to be taken. The request goes to the last one.
         self.brokers: list[SaramaBroker] = []
         # The errors of the brokers that this attempt has tried.
         self.failures: list[GoError] = []
@@ -99,16 +101,18 @@ class Lookup(Routine):
 
 
 def _choose_broker(lookup: Lookup, payload: object) -> None:
+    """Begin to choose the least loaded broker; retry later if no broker is left (LeastLoadedBroker)."""
     lookup.brokers = lookup.metadata.candidates()
     if not lookup.brokers:
         lookup.metadata.resurrect()
         failures, lookup.failures = lookup.failures, []
         _retry(lookup, errors.out_of_brokers(failures))
     else:
-        _touch_next(lookup, None)
+        _touch_next_lock(lookup, None)
 
 
-def _touch_next(lookup: Lookup, payload: object) -> None:
+def _touch_next_lock(lookup: Lookup, payload: object) -> None:
+    """Take and release the lock of the next broker, or send the request to the last one."""
     if len(lookup.brokers) == 1:
         _send(lookup)
     else:
@@ -149,15 +153,16 @@ def _on_not_available(lookup: Lookup) -> None:
 
 
 def _on_refreshed(lookup: Lookup, error: GoError | None) -> None:
+    """Retry if __consumer_offsets has a leader now. Otherwise wait before the retry."""
     client = lookup.metadata.client
     if error is None and not isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), GoError):
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
         return
     lookup.move(S.OFFSETS_TOPIC_ABSENT)
-    client.sleep(lookup, client.now + NO_OFFSETS_TOPIC_MS)
+    client.sleep(lookup, client.now + OFFSETS_TOPIC_ABSENT_MS)
 
 
-def _on_topic_absent(lookup: Lookup, payload: object) -> None:
+def _on_absent_wait_elapsed(lookup: Lookup, payload: object) -> None:
     _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -182,8 +187,8 @@ def _finish(lookup: Lookup, error: GoError | None) -> None:
 
 
 Lookup.TABLE = {
-    "lock_touched": row(S, CHOOSING_BROKER=_touch_next),
+    "lock_touched": row(S, CHOOSING_BROKER=_touch_next_lock),
     "response": row(S, REQUESTING=_on_response),
     "metadata_refreshed": row(S, REFRESHING=_on_refreshed),
-    "timer_elapsed": row(S, OFFSETS_TOPIC_ABSENT=_on_topic_absent, WAITING=_on_backoff_elapsed),
+    "timer_elapsed": row(S, OFFSETS_TOPIC_ABSENT=_on_absent_wait_elapsed, WAITING=_on_backoff_elapsed),
 }

@@ -208,10 +208,10 @@ def commit_during_the_join(patch: pytest.MonkeyPatch) -> None:
 
 
 def send_heartbeats_during_the_join(patch: pytest.MonkeyPatch) -> None:
-    def lock(self: consumer_group_session.GroupSession, routine: Routine) -> None:
+    def lock_generation(self: consumer_group_session.GroupSession, routine: Routine) -> None:
         self.client.resume(routine, "generation_locked")
 
-    patch.setattr(consumer_group_session.GroupSession, "lock", lock)
+    patch.setattr(consumer_group_session.GroupSession, "lock_generation", lock_generation)
 
 
 def assign_a_revoked_partition_immediately(patch: pytest.MonkeyPatch) -> None:

@@ -368,11 +368,11 @@ def test_a_session_that_is_canceled_during_its_sync_ends_after_its_setup() -> No
 
 
 def keep_unknown_member_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(consumer_group_join, "_FORGET", frozenset())
+    patch.setattr(consumer_group_join, "_RESETS_MEMBER_ID", frozenset())
 
 
 def never_retry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(consumer_group_join, "_BACK_OFF", frozenset())
+    patch.setattr(consumer_group_join, "_RETRIED_AFTER_BACKOFF", frozenset())
 
 
 def use_no_retry(patch: pytest.MonkeyPatch) -> None:

@@ -157,8 +157,8 @@ MARKS_LAST_OFFSET = Mutant(
     "mark",
     lambda managed, at, *_: _mark(managed, at - 1),
 )
-NO_RETRY = Mutant("no error of a join is retried", consumer_group_join, "_BACK_OFF", set[int]())
-KEEPS_MEMBER_ID = Mutant("a rejected member id is kept", consumer_group_join, "_FORGET", set[int]())
+NO_RETRY = Mutant("no error of a join is retried", consumer_group_join, "_RETRIED_AFTER_BACKOFF", set[int]())
+KEEPS_MEMBER_ID = Mutant("a rejected member id is kept", consumer_group_join, "_RESETS_MEMBER_ID", set[int]())
 ALWAYS_COMMITS = Mutant(
     "offsets are committed without AutoCommit.Enable", OffsetManager, "__init__", _always_create_committer
 )
@@ -198,8 +198,8 @@ MUTANTS: Table = {
     "S3-19g": Mutant(
         "a missing permission is retried",
         consumer_group_join,
-        "_BACK_OFF",
-        {*consumer_group_join._BACK_OFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
+        "_RETRIED_AFTER_BACKOFF",
+        {*consumer_group_join._RETRIED_AFTER_BACKOFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
     ),
     "S3-19h": Mutant("the leader sends an empty plan", consumer_group_join, "_on_joined", _send_empty_plan),
     "S3-19i": Mutant(
