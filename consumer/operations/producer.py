@@ -171,7 +171,7 @@ class ProducerOperations:
         """
         runtime = self.runtime
         with runtime.locked():
-            self._records.seal_all()
+            self._records.end_linger()
             unfinished = list(self._records.open_batches)
             runtime.wake()
         while True:

@@ -473,6 +473,18 @@ class RecordAccumulator:
         for batch in unsealed:
             self.seal(batch)
 
+    def end_linger(self) -> None:
+        """Let the sender send all batches without waiting for linger.ms. The guard must be held.
+
+        A batch accepts records until the sender sends it. If each of many calls of `flush` sealed its batch,
+        every batch would have one record.
+        """
+        for batch in self.open_batches:
+            if not batch.sealed and batch.lingers:
+                batch.lingers = False
+                self._notifications.queues_to_visit.append(batch.queue)
+                self.notify_sender()
+
     def needs_sender_now(self) -> bool:
         """Return whether the sender has a notification to handle now, without waiting for linger.ms."""
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)

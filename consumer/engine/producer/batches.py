@@ -78,6 +78,7 @@ class ProducerBatch:
         "identity",
         "known_failures",
         "largest_record",
+        "lingers",
         "log_append_time",
         "number",
         "order",
@@ -126,6 +127,8 @@ class ProducerBatch:
         self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
+        # Whether the sender waits for linger.ms before it sends the batch. `flush` sets this to False.
+        self.lingers = True
         self.data: bytes | None = None
         # Of the encoded batch: the compressed size divided by the uncompressed size, and the size of the
         # largest record in bytes before compression.

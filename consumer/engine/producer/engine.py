@@ -165,9 +165,9 @@ class ProducerEngine:
         return self.records.append(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
-        """Seal all batches, so that all buffered records are sent."""
+        """Let all buffered records be sent without waiting for linger.ms."""
         with self.records.guard:
-            self.records.seal_all()
+            self.records.end_linger()
 
     @property
     def open_records(self) -> int:

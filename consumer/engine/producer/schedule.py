@@ -70,7 +70,7 @@ class SendSchedule:
         if not self.may_send(queue, head):
             return  # The response to a batch in flight reschedules the queue.
         send_at = head.retry_at
-        if not head.sealed:
+        if head.lingers and not head.sealed:
             send_at = max(send_at, head.created + options.linger_ms)
         if send_at > self._core.now:
             self.visit_later(queue, send_at)

@@ -576,6 +576,25 @@ def test_flushes_of_many_tasks_are_woken_only_a_few_times_each(broker: str) -> N
     assert asyncio.run(main()) < 4 * 200
 
 
+def test_the_records_of_tasks_that_send_and_flush_share_requests(broker: str) -> None:
+    async def main() -> float:
+        async with AsyncProducer(broker) as producer:
+            await (await producer.send("t", b"x", partition=0))
+
+            async def send_and_flush() -> None:
+                await producer.send("t", b"x", partition=0)
+                await producer.flush()
+
+            await asyncio.gather(*[send_and_flush() for _ in range(200)])
+            return sum(
+                metric.value
+                for metric in producer.metrics()
+                if metric.name == "request-total" and len(metric.tags) < 2
+            )
+
+    assert asyncio.run(main()) < 50
+
+
 def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
     async def main() -> None:
         async with AsyncProducer(broker) as producer:

@@ -137,6 +137,24 @@ def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch(
     assert again._batch is growing._batch
 
 
+def test_a_flush_lets_the_sender_send_a_batch_that_still_accepts_records() -> None:
+    """If each flush sealed a batch, tasks that send and flush at once would send one record per batch."""
+    records = accumulator()
+    records.set_route("t", 1, [0])
+    first = records.append("t", None, b"v", 0, 0, ())
+    assert first is not None
+    records.take_notifications()
+    records.end_linger()
+    assert records.needs_sender_now()
+    records.take_notifications()
+    second = records.append("t", None, b"v", 0, 0, ())
+    records.end_linger()
+    assert not records.needs_sender_now()
+    assert second is not None
+    assert second._batch is first._batch
+    assert not first._batch.lingers
+
+
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])
 def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
     """The reserved memory must suffice for characters with 1 to 4 bytes in UTF-8, here in a header's name."""
