@@ -248,6 +248,10 @@ def _is_text_or_int(value: Any) -> bool:
     return isinstance(value, str | int)
 
 
+def _is_name(value: Any) -> bool:
+    return is_text(value) and value != ""
+
+
 # ---- rules
 
 TEXT: Final = Rule(is_text, "a text")

@@ -29,6 +29,7 @@ from ...models.index import Model
 from ...validation import (
     FUNCTION,
     FUNCTION_WITHOUT_ARGUMENTS,
+    NAME,
     NAMES_TO_NUMBERS,
     NAMES_TO_SETTINGS,
     NUMBER,
@@ -77,7 +78,6 @@ def _is_file_name(value: Any) -> bool:
 _CLASS: Final = Rule(_is_class, "a class")
 _CLIENT: Final = Rule(_is_client, "a client of this world, or its name")
 _FILE_NAME: Final = Rule(_is_file_name, "a file's name")
-_NAME: Final = Rule(lambda name: is_text(name) and bool(name), "a name that is not empty")
 _LATENCY: Final = Rule(list_of(is_whole, 2), "two whole numbers")
 _MODEL: Final = Rule(has_attributes("start", "step", "next_deadline"), "a module such as kproto.models.java")
 
@@ -150,7 +150,7 @@ class World(Operator):
     ) -> Consumer | ModelClient: ...
 
     # mypy requires that `name` may be passed by keyword. Then pyright cannot resolve the overloads.
-    @checked(name=_NAME, model=_MODEL)  # type: ignore[misc]
+    @checked(name=NAME, model=_MODEL)  # type: ignore[misc]
     @journaled
     def join(
         self, name: str, model: Model | None = None, *, topics: Iterable[str] = (), **options: Any
