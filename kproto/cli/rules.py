@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from textwrap import wrap
 
 from .arguments import Subparsers
@@ -33,17 +34,23 @@ def _rules(options: argparse.Namespace) -> int:
     unknown = next((number for number in options.rule if number.lower() not in known), None)
     if unknown is not None:
         raise ConfigError("RULE", unknown, f"`kproto rules` lists the {len(known)} numbers")
-    if options.state and options.state.lower() not in [name.lower() for name in rules.state_names()]:
+    if options.state is not None and options.state.lower() not in [
+        name.lower() for name in rules.state_names()
+    ]:
         raise ConfigError("--state", options.state, f"allowed: {', '.join(rules.state_names())}")
-    if options.rule:
-        print("\n\n".join(_whole(known[number.lower()]) for number in options.rule))
-        return 0
-    filtered = options.state or options.event
-    numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
-    if not numbers:
+    if options.event is not None and not rules.is_event(options.event):
         raise ConfigError(
             "--event", options.event, "allowed: the name of an event; `kproto show coordinator` lists them"
         )
+    if options.rule and (options.state is not None or options.event is not None):
+        raise ConfigError("RULE", options.rule[0], "allowed only without --state and --event")
+    if options.rule:
+        print("\n\n".join(_whole(known[number.lower()]) for number in options.rule))
+        return 0
+    filtered = options.state is not None or options.event is not None
+    numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
+    if not numbers:
+        print("kproto rules: no rule applies to this state and event", file=sys.stderr)
     for number in numbers:
         print(f"{number:<5} {_first_sentence(number)}")
     return 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -122,16 +123,26 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
     A word such as "JoinGroup" selects the kinds of events whose name or meaning contains it. Case and
     underscores are ignored.
     """
-    wanted_state, wanted_event = _normalize(state or ""), _normalize(event or "")
+    wanted_state = _normalize(state or "")
     result: dict[str, None] = {}
     for table in TABLES.values():
         for kind in table.kinds:
-            if wanted_event not in _normalize(kind.name) and wanted_event not in _normalize(str(kind.value)):
+            if event is not None and not _matches(kind, event):
                 continue
             for candidate in table.states:
                 if not state or _normalize(candidate.value) == wanted_state:
                     result |= dict.fromkeys(table[kind, candidate].rules)
     return list(result)
+
+
+def is_event(word: str) -> bool:
+    """Return whether `word` selects a kind of event of any state machine, as in `numbers_in`."""
+    return any(_matches(kind, word) for table in TABLES.values() for kind in table.kinds)
+
+
+def _matches(kind: Enum, word: str) -> bool:
+    wanted = _normalize(word)
+    return wanted != "" and (wanted in _normalize(kind.name) or wanted in _normalize(str(kind.value)))
 
 
 def state_names() -> list[str]:

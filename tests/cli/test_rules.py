@@ -67,6 +67,8 @@ def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixt
     [
         ("R9999", "RULE='R9999' is not allowed; `kproto rules` lists"),
         ("--state Dancing", "--state='Dancing' is not allowed; allowed: Dead, Empty"),
+        ("--event ?", "--event='?' is not allowed"),
+        ("R64 --state Stable", "RULE='R64' is not allowed; allowed only without --state and --event"),
         ("--event Dancing", "--event='Dancing' is not allowed"),
     ],
 )
@@ -75,3 +77,12 @@ def test_an_unknown_rule_state_or_event_is_rejected(
 ) -> None:
     assert main(["rules", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--state closed", "--state Ongoing --event JoinGroup"])
+def test_a_state_without_rules_prints_nothing_and_is_no_error(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rules", *words.split()]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "kproto rules: no rule applies to this state and event\n")
