@@ -255,6 +255,7 @@ def _is_name(value: Any) -> bool:
 # ---- rules
 
 TEXT: Final = Rule(is_text, "a text")
+NAME: Final = Rule(_is_name, "a name that is not empty")
 TEXTS: Final = Rule(list_of(is_text), "a list of texts")
 BYTES: Final = Rule(_is_bytes, "bytes")
 WHOLE_NUMBER: Final = Rule(is_whole, "a whole number")
