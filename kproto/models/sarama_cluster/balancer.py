@@ -44,18 +44,22 @@ def assign_partitions(
             member_id for member_id, subscription in members.items() if topic in subscription.topics
         )
         for index in range(count):
-            position = (
-                index % len(member_ids)
-                if strategy == "roundrobin"
-                else _range_position(index, count, len(member_ids))
-            )
+            if strategy == "roundrobin":
+                position = index % len(member_ids)
+            else:
+                position = _range_position(index, count, len(member_ids))
             plan.setdefault(member_ids[position], []).append(TopicPartition(topic, index))
     return plan
 
 
-def _range_position(index: int, count: int, members: int) -> int:
-    """Return the member whose range contains the partition; range i starts at round(i * count / members)."""
+def _range_position(index: int, count: int, member_count: int) -> int:
+    """Return the position of the member whose range of the `count` partitions contains partition `index`."""
     position = 0
-    while position + 1 < members and index >= (2 * (position + 1) * count + members) // (2 * members):
+    while position + 1 < member_count and index >= _range_start(position + 1, count, member_count):
         position += 1
     return position
+
+
+def _range_start(position: int, count: int, member_count: int) -> int:
+    """Return `position * count / member_count`, rounded to a whole number; halves are rounded up."""
+    return (2 * position * count + member_count) // (2 * member_count)

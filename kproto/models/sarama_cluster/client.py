@@ -39,24 +39,24 @@ class ClusterClient(SaramaClient):
 
     def __init__(self, config: ModelConfig) -> None:
         base = settings(replace(config, assignors=None, instance=None, rack=None))
-        session = 30_000 if config.session_ms is None else config.session_ms
-        wait = 250 if config.fetch_wait_ms is None else config.fetch_wait_ms
-        own = replace(
+        session_ms = 30_000 if config.session_ms is None else config.session_ms
+        fetch_wait_ms = 250 if config.fetch_wait_ms is None else config.fetch_wait_ms
+        cluster_settings = replace(
             base,
-            group_session_timeout=session,
-            consumer_max_wait_time=wait,
+            group_session_timeout=session_ms,
+            consumer_max_wait_time=fetch_wait_ms,
             fetch_max_bytes=MAX_RESPONSE_SIZE,
         )
-        super().__init__(own, VERSIONS, SARAMA_1_17)
-        self.notifies = bool(config.extra.get("Return.Notifications", True))
+        super().__init__(cluster_settings, VERSIONS, SARAMA_1_17)
+        self.sends_notifications = bool(config.extra.get("Return.Notifications", True))
         self.strategy = str(config.extra.get("PartitionStrategy", "range"))
-        self.whitelist = _text(config, "Whitelist")
-        self.blacklist = _text(config, "Blacklist")
+        self.whitelist = _text_option(config, "Whitelist")
+        self.blacklist = _text_option(config, "Blacklist")
 
     def leave_request(self, member_id: str) -> LeaveGroupRequest:
         return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
 
 
-def _text(config: ModelConfig, name: str) -> str | None:
+def _text_option(config: ModelConfig, name: str) -> str | None:
     value = config.extra.get(name)
     return None if value is None else str(value)

@@ -71,14 +71,14 @@ def _create_consumer(consumer: ClusterConsumer) -> None:
     if consumer.finished:
         consumer_close.close(consumer)
     elif consumer.requested_topics is not None:
-        consumer.core = tuple(sorted(consumer.requested_topics))
+        consumer.core_topics = tuple(sorted(consumer.requested_topics))
         consumer.requested_topics = None
         consumer.member_id, consumer.generation = "", 0
         consumer.move(S.CREATING)
         consumer.client.coordinator.look_up(consumer)
 
 
-def _on_requested(consumer: ClusterConsumer, payload: object) -> None:
+def _on_topics_requested(consumer: ClusterConsumer, payload: object) -> None:
     _create_consumer(consumer)
 
 
@@ -88,13 +88,14 @@ def _on_created(consumer: ClusterConsumer, error: GoError | None) -> None:
         consumer.move(S.IDLE)
         _create_consumer(consumer)
         return
-    _next_cycle(consumer)
+    _start_next_cycle(consumer)
 
 
 # One cycle
 
 
-def _next_cycle(consumer: ClusterConsumer) -> None:
+def _start_next_cycle(consumer: ClusterConsumer) -> None:
+    """Start the next cycle, or the release before Close if the Consumer is being closed."""
     if consumer.dying:
         consumer.move(S.CLOSING)
         Release(consumer, consumer).start()
@@ -129,9 +130,13 @@ def _on_released(consumer: ClusterConsumer, error: GoError | None) -> None:
     if consumer.previous:
         consumer.application.run_callback("revoked", tuple(sorted(consumer.previous)), None)
     consumer.notified = True
-    consumer.extra = tuple(consumer.potential_topics())
+    consumer.extra_topics = tuple(consumer.potential_topics())
+    _send_join(consumer)
+
+
+def _send_join(consumer: ClusterConsumer) -> None:
     settings = consumer.client.settings
-    metadata = balancer.subscription((*consumer.core, *consumer.extra))
+    metadata = balancer.subscription((*consumer.core_topics, *consumer.extra_topics))
     consumer.move(S.JOINING)
     request = JoinGroupRequest(
         group_id=settings.group_id,
@@ -152,29 +157,33 @@ def _on_joined(consumer: ClusterConsumer, result: Message | GoError) -> None:
     assert isinstance(result, JoinGroupResponse)
     consumer.joined = result
     if result.leader != result.member_id:
-        _sync(consumer, {})
+        _send_sync(consumer, {})
     else:
         _make_plan(consumer, None)
 
 
 def _make_plan(consumer: ClusterConsumer, error: GoError | None) -> None:
+    """Assign the group's partitions, after one refresh of the metadata if a topic is unknown (as leader).
+
+    `error` is that of the refresh, or None before the refresh.
+    """
     metadata, joined = consumer.client.metadata, consumer.joined
     assert joined is not None
     members = balancer.read_members(joined)
-    unknown = [topic for topic in balancer.topics_of(members) if not metadata.partitions(topic)]
+    unknown_topics = [topic for topic in balancer.topics_of(members) if not metadata.partitions(topic)]
     if error is not None:
         consumer_close.fail_cycle(consumer, error)
-    elif unknown and consumer.state is S.REFRESHING_TOPICS:
+    elif unknown_topics and consumer.state is S.REFRESHING_TOPICS:
         consumer_close.fail_cycle(consumer, errors.UNKNOWN_TOPIC)
-    elif unknown:
+    elif unknown_topics:
         consumer.move(S.REFRESHING_TOPICS)
-        metadata.request_refresh(consumer, unknown[:1])
+        metadata.request_refresh(consumer, unknown_topics[:1])
     else:
         counts = {topic: len(metadata.partitions(topic)) for topic in balancer.topics_of(members)}
-        _sync(consumer, balancer.assign_partitions(consumer.client.strategy, members, counts))
+        _send_sync(consumer, balancer.assign_partitions(consumer.client.strategy, members, counts))
 
 
-def _sync(consumer: ClusterConsumer, assignments: dict[str, list[TopicPartition]]) -> None:
+def _send_sync(consumer: ClusterConsumer, assignments: dict[str, list[TopicPartition]]) -> None:
     joined = consumer.joined
     assert joined is not None
     consumer.member_id, consumer.generation = joined.member_id, joined.generation_id
@@ -214,15 +223,15 @@ def _on_synced(consumer: ClusterConsumer, result: Message | GoError) -> None:
 
 def _on_offsets_fetched(consumer: ClusterConsumer, result: Message | GoError) -> None:
     if isinstance(result, GoError):
-        _forget_partitions(consumer, result)
+        _leave_without_partitions(consumer, result)
         return
     assert isinstance(result, OffsetFetchResponse)
-    offsets = parse_offset_fetch(result)[1]
+    _, offsets = parse_offset_fetch(result)
     claims, consumer.partitions = list(consumer.partitions), {}
     for partition in claims:
         committed = offsets.get(partition)
         if committed is None or committed.error:
-            _forget_partitions(
+            _leave_without_partitions(
                 consumer, errors.INCOMPLETE if committed is None else errors.kafka(committed.error)
             )
             return
@@ -238,12 +247,13 @@ def _on_offsets_fetched(consumer: ClusterConsumer, result: Message | GoError) ->
         claimed.start()
 
 
-def _forget_partitions(consumer: ClusterConsumer, error: GoError) -> None:
+def _leave_without_partitions(consumer: ClusterConsumer, error: GoError) -> None:
     consumer.partitions = {}
     consumer_close.leave_with_error(consumer, error)
 
 
-def _on_opened(consumer: ClusterConsumer, payload: object) -> None:
+def _on_all_opened(consumer: ClusterConsumer, payload: object) -> None:
+    """Start to consume, or release the open partitions if at least one partition failed to open."""
     if consumer.error is not None:
         consumer.move(S.DROPPING)
         Release(consumer, consumer).start()
@@ -265,19 +275,19 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
     """End the cycle if the Consumer is closing, or if the heartbeat loop or a partition has ended."""
-    heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
-    closed = any(partition.is_closed for partition in consumer.partitions.values())
-    if consumer.dying or not heartbeats or closed:
+    has_heartbeat_loop = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
+    has_closed_partition = any(partition.is_closed for partition in consumer.partitions.values())
+    if consumer.dying or not has_heartbeat_loop or has_closed_partition:
         consumer.wind_up()
 
 
 def _check_wound_up(consumer: ClusterConsumer, payload: object) -> None:
     if not consumer.loops:
-        _next_cycle(consumer)
+        _start_next_cycle(consumer)
 
 
 ClusterConsumer.TABLE = {
-    "topics_requested": row(S, IDLE=_on_requested),
+    "topics_requested": row(S, IDLE=_on_topics_requested),
     "metadata_refreshed": row(
         S, CONNECTING=_on_connected, REFRESHING=_on_refreshed, REFRESHING_TOPICS=_make_plan
     ),
@@ -285,7 +295,7 @@ ClusterConsumer.TABLE = {
     "released": row(
         S,
         RELEASING=_on_released,
-        DROPPING=consumer_close.leave_after_error,
+        DROPPING=consumer_close.on_dropped,
         CLOSING=consumer_close.on_released_for_close,
     ),
     "response": row(
@@ -296,7 +306,7 @@ ClusterConsumer.TABLE = {
         LEAVING_AFTER_ERROR=consumer_close.on_left_after_error,
         LEAVING=consumer_close.on_left,
     ),
-    "partition_opened": row(S, OPENING=_on_opened),
+    "partition_opened": row(S, OPENING=_on_all_opened),
     "check": row(
         S, CONSUMING=_check_loops, WINDING_UP=_check_wound_up, BACKING_OFF=consumer_close.check_dying
     ),

@@ -11,12 +11,14 @@ from .coordinator_requests import CoordinatorRequest
 S = ClusterConsumerState
 
 
-def leave_after_error(consumer: ClusterConsumer, error: GoError | None) -> None:
+def on_dropped(consumer: ClusterConsumer, error: GoError | None) -> None:
+    """Leave because a partition failed to open. An error of the release is dropped."""
     assert consumer.error is not None
     leave_with_error(consumer, consumer.error)
 
 
 def leave_with_error(consumer: ClusterConsumer, error: GoError) -> None:
+    """Send LeaveGroup. After its response, fail the cycle with `error`."""
     consumer.error = error
     consumer.move(S.LEAVING_AFTER_ERROR)
     CoordinatorRequest(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
@@ -40,11 +42,13 @@ def fail_cycle(consumer: ClusterConsumer, error: GoError) -> None:
 
 
 def check_dying(consumer: ClusterConsumer, payload: object) -> None:
+    """End the backoff immediately if the Consumer is being closed."""
     if consumer.dying:
         on_backoff_elapsed(consumer, None)
 
 
 def on_backoff_elapsed(consumer: ClusterConsumer, payload: object) -> None:
+    """Stop the loops of the cycle. The next cycle starts when all of them have ended."""
     consumer.move(S.WINDING_UP)
     for loop in list(consumer.loops):
         loop.stop()
@@ -62,6 +66,7 @@ def on_released_for_close(consumer: ClusterConsumer, error: GoError | None) -> N
 
 
 def on_left(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    """Finish Close. An error of LeaveGroup is dropped."""
     consumer.move(S.IDLE)
     consumer.client.resume(consumer, "topics_requested")
 

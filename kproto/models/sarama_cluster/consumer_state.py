@@ -160,12 +160,11 @@ class ClusterConsumer(Routine):
     __slots__ = (
         "application",
         "client",
-        "commits",
         "committing",
-        "core",
+        "core_topics",
         "dying",
         "error",
-        "extra",
+        "extra_topics",
         "finished",
         "generation",
         "joined",
@@ -177,6 +176,7 @@ class ClusterConsumer(Routine):
         "release",
         "requested_topics",
         "unopened_count",
+        "waiting_commits",
     )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = EDGES
@@ -189,8 +189,9 @@ class ClusterConsumer(Routine):
         self.finished = False
         # Whether this Consumer is being closed.
         self.dying = False
-        self.core: tuple[str, ...] = ()
-        self.extra: tuple[str, ...] = ()
+        # The topics that were subscribed by name, and those that the last JoinGroup added for the whitelist.
+        self.core_topics: tuple[str, ...] = ()
+        self.extra_topics: tuple[str, ...] = ()
         self.member_id = ""
         self.generation = 0
         self.joined: JoinGroupResponse | None = None
@@ -201,10 +202,11 @@ class ClusterConsumer(Routine):
         self.previous: frozenset[TopicPartition] = frozenset()
         # Whether this cycle has sent the notification "rebalance start".
         self.notified = False
+        # The error with which this cycle will fail, once the partitions are released and the member has left.
         self.error: GoError | None = None
         self.committing = False
-        self.commits: list[Routine] = []
-        self.release: Routine | None = None
+        self.waiting_commits: list[Routine] = []  # The commits that wait until the current one is complete.
+        self.release: Routine | None = None  # The release in progress.
 
     def connect(self) -> None:
         """Create the client (NewClient), which begins with a request for all metadata."""
@@ -220,6 +222,7 @@ class ClusterConsumer(Routine):
             self.die()
 
     def close(self) -> None:
+        """Close the current Consumer, and then the client."""
         self.finished, self.requested_topics = True, None
         if self.state is S.IDLE:
             self.client.resume(self, "topics_requested")
@@ -245,9 +248,9 @@ class ClusterConsumer(Routine):
         """Map each consumed partition to its offset."""
         return {claim: partition.partition_offset for claim, partition in self.partitions.items()}
 
-    def new_topics(self) -> bool:
+    def has_new_topics(self) -> bool:
         """Return whether a topic matches the whitelist but is not consumed."""
-        return any(topic not in self.extra for topic in self.potential_topics())
+        return any(topic not in self.extra_topics for topic in self.potential_topics())
 
     def potential_topics(self) -> list[str]:
         """Return the whitelisted topics that were not subscribed by name (selectExtraTopics)."""
@@ -257,7 +260,7 @@ class ClusterConsumer(Routine):
         return [
             topic
             for topic in sorted(self.client.metadata.topics)
-            if topic not in self.core
+            if topic not in self.core_topics
             and not (blacklist is not None and compiled(blacklist).search(topic))
             and compiled(whitelist).search(topic)
         ]
@@ -276,18 +279,17 @@ class ClusterConsumer(Routine):
         While the Consumer closes, the original decides at random whether to send the notification. The model
         never sends it.
         """
-        if not self.client.notifies or self.dying:
+        if not self.client.sends_notifications or self.dying:
             return
         claims = frozenset(claimed)
         if kind == "rebalance OK":
-            new, released = (
-                _go_map(claims - self.previous, claims),
-                _go_map(self.previous - claims, self.previous),
-            )
-            current = _go_map(claims, claims)
+            new_text = _go_map(claims - self.previous, claims)
+            released_text = _go_map(self.previous - claims, self.previous)
+            current_text = _go_map(claims, claims)
         else:
-            new, released, current = "map[]", "map[]", _go_map(self.previous, self.previous)
-        text = f"&{{Type:{kind} Claimed:{new} Released:{released} Current:{current}}}"
+            new_text = released_text = "map[]"
+            current_text = _go_map(self.previous, self.previous)
+        text = f"&{{Type:{kind} Claimed:{new_text} Released:{released_text} Current:{current_text}}}"
         self.client.out.append(Notify("notification", kind, text))
 
     # -- loops
@@ -300,7 +302,7 @@ class ClusterConsumer(Routine):
         self.wake_waiters()
 
     def wind_up(self) -> None:
-        """End the cycle: stop all loops."""
+        """End the cycle, if the Consumer is consuming: stop all loops."""
         if self.state is S.CONSUMING:
             self.move(S.WINDING_UP)
             for loop in list(self.loops):
@@ -308,7 +310,10 @@ class ClusterConsumer(Routine):
             self.wake_waiters()
 
     def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
-        """Count down the partitions to open. `partition` is open, or has failed to open with `error`."""
+        """Count down the partitions to open, and wake the Consumer after the last one.
+
+        `partition` is open, or has failed to open with `error`.
+        """
         self.unopened_count -= 1
         if error is not None:
             self.error = error
@@ -316,8 +321,9 @@ class ClusterConsumer(Routine):
             self.client.wake(self, "partition_opened")
 
 
-def _go_map(partitions: Iterable[TopicPartition], of: Iterable[TopicPartition]) -> str:
-    """Format partitions by topic as Go formats a map. Each topic in `of` appears, even without partitions."""
-    numbers: dict[str, list[int]] = {topic: [] for topic, _ in by_topic(of)} | dict(by_topic(partitions))
-    topics = (f"{topic}:[{' '.join(map(str, numbers[topic]))}]" for topic in sorted(numbers))
-    return f"map[{' '.join(topics)}]"
+def _go_map(partitions: Iterable[TopicPartition], superset: Iterable[TopicPartition]) -> str:
+    """Format partitions by topic as Go formats a map, with every topic of `superset`, even an empty one."""
+    by_name: dict[str, list[int]] = {topic: [] for topic, _ in by_topic(superset)}
+    by_name |= dict(by_topic(partitions))
+    entries = (f"{topic}:[{' '.join(map(str, by_name[topic]))}]" for topic in sorted(by_name))
+    return f"map[{' '.join(entries)}]"

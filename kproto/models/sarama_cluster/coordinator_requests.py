@@ -35,7 +35,7 @@ from ..sarama.errors import GoError
 from ..sarama.routines import Routine, States, Table, row
 from .consumer_state import ClusterConsumer
 
-_REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_MOVED_CODES = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class CoordinatorRequestState(States):
@@ -51,8 +51,8 @@ A = CoordinatorRequestState
 class CoordinatorRequest(Routine):
     """One request to the coordinator.
 
-    When the request is complete, `caller` is woken with the signal "response", which carries the response or
-    a GoError.
+    When the request is complete, `caller` is resumed with the signal "response", which carries the response
+    or a GoError.
     """
 
     __slots__ = ("caller", "consumer", "error", "request")
@@ -67,7 +67,7 @@ class CoordinatorRequest(Routine):
     def __init__(self, consumer: ClusterConsumer, caller: Routine, request: Message) -> None:
         super().__init__(A.FINDING_COORDINATOR)
         self.consumer, self.caller, self.request = consumer, caller, request
-        self.error = errors.INCOMPLETE
+        self.error = errors.INCOMPLETE  # The error to return after the coordinator has been looked up again.
 
     def start(self) -> None:
         """Start the request, which runs in the caller's goroutine."""
@@ -79,7 +79,7 @@ class CoordinatorRequest(Routine):
             broker.call(self, self.request)
 
 
-def _on_coordinator(call: CoordinatorRequest, error: GoError | None) -> None:
+def _on_coordinator_found(call: CoordinatorRequest, error: GoError | None) -> None:
     broker = call.consumer.client.coordinator.cached()
     if error is None and broker is not None:
         call.move(A.REQUESTING)
@@ -95,34 +95,35 @@ def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> N
     elif isinstance(response, JoinGroupResponse | SyncGroupResponse) and response.error_code:
         _close_coordinator(call, broker_response.broker, errors.kafka(response.error_code))
     else:
-        _finish(call, response)
+        _finish_request(call, response)
 
 
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
-    """Close the coordinator's connection. If the error shows that the coordinator has moved, look up the new
-    one (closeCoordinator).
+    """Close the coordinator's connection, and finish the request with `error` (closeCoordinator).
+
+    If the error shows that the coordinator has moved, the new one is looked up before that.
     """
     if broker is not None:
         broker.close()
-    if error.code in _REDISCOVER:
+    if error.code in _MOVED_CODES:
         call.error = error
         call.move(A.REDISCOVERING)
         call.consumer.client.coordinator.look_up(call)
     else:
-        _finish(call, error)
+        _finish_request(call, error)
 
 
 def _on_rediscovered(call: CoordinatorRequest, error: GoError | None) -> None:
-    _finish(call, call.error)
+    _finish_request(call, call.error)
 
 
-def _finish(call: CoordinatorRequest, result: Message | GoError) -> None:
+def _finish_request(call: CoordinatorRequest, result: Message | GoError) -> None:
     call.move(A.DONE)
     call.consumer.client.resume(call.caller, "response", result)
 
 
 CoordinatorRequest.TABLE = {
-    "coordinator_found": row(A, FINDING_COORDINATOR=_on_coordinator, REDISCOVERING=_on_rediscovered),
+    "coordinator_found": row(A, FINDING_COORDINATOR=_on_coordinator_found, REDISCOVERING=_on_rediscovered),
     "response": row(A, REQUESTING=_on_response),
 }
 
@@ -156,7 +157,7 @@ class CommitOffsets(Routine):
     def start(self) -> None:
         """Start the commit, which runs in the caller's goroutine."""
         if self.consumer.committing:
-            self.consumer.commits.append(self)
+            self.consumer.waiting_commits.append(self)
         else:
             self.consumer.committing = True
             _send_commit(self, None)
@@ -199,9 +200,9 @@ def _on_commit_response(commit: CommitOffsets, result: Message | GoError) -> Non
 def _finish_commit(commit: CommitOffsets, error: GoError | None) -> None:
     commit.move(C.DONE)
     consumer = commit.consumer
-    consumer.committing = bool(consumer.commits)
-    if consumer.commits:
-        consumer.client.wake(consumer.commits.pop(0), "commit_turn")
+    consumer.committing = bool(consumer.waiting_commits)
+    if consumer.waiting_commits:
+        consumer.client.wake(consumer.waiting_commits.pop(0), "commit_turn")
     consumer.client.resume(commit.caller, "committed", error)
 
 
@@ -261,6 +262,7 @@ def _check_stopped(release: Release, payload: object) -> None:
 
 
 def _check_dying(release: Release, payload: object) -> None:
+    """End the dwell immediately if the Consumer is being closed."""
     if release.consumer.dying:
         _commit_offsets(release, None)
 

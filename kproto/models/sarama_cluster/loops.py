@@ -26,7 +26,7 @@ from ..sarama.routines import row
 from .consumer_state import CycleLoop, CycleLoopState
 from .coordinator_requests import CommitOffsets, CoordinatorRequest
 
-_SILENT = {ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS}
+_UNREPORTED_CODES = {ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 S = CycleLoopState
@@ -57,7 +57,7 @@ def _on_heartbeat_response(loop: HeartbeatLoop, result: Message | GoError) -> No
     if error is None:
         loop.wait_for_tick()
         return
-    if error.code not in _SILENT:
+    if error.code not in _UNREPORTED_CODES:
         loop.consumer.report("heartbeat", error)
     loop.end()
 
@@ -76,7 +76,7 @@ class WatchLoop(CycleLoop):
 
 def _check_topics(loop: WatchLoop, payload: object) -> None:
     loop.ticker.take_tick(loop.consumer.client.now)
-    if loop.consumer.new_topics():
+    if loop.consumer.has_new_topics():
         loop.end()
     else:
         loop.wait_for_tick()
@@ -91,7 +91,7 @@ class CommitLoop(CycleLoop):
     __slots__ = ()
 
 
-def _commit(loop: CommitLoop, payload: object) -> None:
+def _start_commit(loop: CommitLoop, payload: object) -> None:
     consumer = loop.consumer
     loop.ticker.take_tick(consumer.client.now)
     loop.move(S.WORKING)
@@ -106,4 +106,7 @@ def _on_committed(loop: CommitLoop, error: GoError | None) -> None:
         loop.end()
 
 
-CommitLoop.TABLE = {"timer_elapsed": row(S, WAITING=_commit), "committed": row(S, WORKING=_on_committed)}
+CommitLoop.TABLE = {
+    "timer_elapsed": row(S, WAITING=_start_commit),
+    "committed": row(S, WORKING=_on_committed),
+}

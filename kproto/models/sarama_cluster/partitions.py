@@ -46,7 +46,7 @@ class PartitionOwner(Protocol):
 class ClusterPartition(MessageReceiver):
     """One claimed partition, its offset and its messages (createConsumer and multiplex)."""
 
-    __slots__ = ("consumer", "initial", "partition", "partition_offset")
+    __slots__ = ("consumer", "partition", "partition_offset", "start_offset")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         P.OPENING: {P.CONSUMING, P.CLOSED},
@@ -61,7 +61,7 @@ class ClusterPartition(MessageReceiver):
         super().__init__(P.OPENING)
         self.consumer, self.partition, self.partition_offset = consumer, partition, partition_offset
         self.child: PartitionConsumer | None = None
-        self.initial = (
+        self.start_offset = (
             partition_offset.offset
             if partition_offset.offset >= 0
             else consumer.client.settings.offsets_initial
@@ -72,7 +72,7 @@ class ClusterPartition(MessageReceiver):
         return self.state is P.CLOSED
 
     def start(self) -> None:
-        ConsumePartition(self.consumer.client, self, self.partition, self.initial).start()
+        ConsumePartition(self.consumer.client, self, self.partition, self.start_offset).start()
 
     def stop(self) -> None:
         """Close the partition consumer and drop its remaining messages."""
@@ -100,13 +100,13 @@ class ClusterPartition(MessageReceiver):
 
 
 def _on_opened(partition: ClusterPartition, result: PartitionConsumer | GoError) -> None:
-    initial = partition.consumer.client.settings.offsets_initial
+    default_offset = partition.consumer.client.settings.offsets_initial
     if not isinstance(result, GoError):
         partition.child = result
         partition.move(P.CONSUMING)
         partition.consumer.on_partition_opened(partition, None)
-    elif result == errors.OUT_OF_RANGE and partition.initial != initial:
-        partition.partition_offset.offset, partition.initial = -1, initial
+    elif result == errors.OUT_OF_RANGE and partition.start_offset != default_offset:
+        partition.partition_offset.offset, partition.start_offset = -1, default_offset
         partition.start()
     else:
         partition.move(P.CLOSED)
@@ -125,9 +125,9 @@ def _drop_messages(partition: ClusterPartition, payload: object) -> None:
 
 def _on_closed(partition: ClusterPartition, payload: object) -> None:
     """Handle the end of the partition consumer after a stop or an out-of-range offset."""
-    ended = partition.state is P.CONSUMING
+    ended_without_stop = partition.state is P.CONSUMING
     partition.move(P.CLOSED)
-    if ended:
+    if ended_without_stop:
         partition.consumer.wind_up()
     partition.consumer.wake_waiters()
 

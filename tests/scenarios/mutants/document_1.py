@@ -66,7 +66,7 @@ NEW_PARTITION_AT_LATEST = Mutant(
     _start_at_latest,
 )
 DETECTS_PARTITIONS = Mutant(
-    "new partitions are detected, too", ClusterConsumer, "new_topics", _has_more_partitions
+    "new partitions are detected, too", ClusterConsumer, "has_new_topics", _has_more_partitions
 )
 WATCHER_ENABLED = Mutant("kafka-go's partition watcher is on", kafka_go, "start", _start_with_watcher)
 MARKS_LAST_OFFSET = Mutant(
