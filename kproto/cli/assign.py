@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .arguments import Subparsers
-from .lines import answer
+from .lines import answer_lines
 
 if TYPE_CHECKING:
     from ..inspect.assignments import AssignorInput
@@ -82,7 +82,7 @@ def _assign(options: argparse.Namespace) -> int:
             raise ConfigError(
                 "--lines", True, "allowed only with --json, and without a group in the arguments"
             )
-        return answer(assignments.answer_assign(lambda: time.perf_counter_ns() // 1000))
+        return answer_lines(assignments.answer_assign(lambda: time.perf_counter_ns() // 1000))
     group = _read_group(options)
     if options.json:
         print(json.dumps(assignments.to_json(group), indent=2))

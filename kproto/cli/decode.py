@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..inspect.capture_file import GZIP, MAGIC_NUMBERS
 from ..inspect.hexdump import FORMS, ParsedText, is_text, parse
 from .arguments import Subparsers, api_version, message_version, port
-from .lines import answer
+from .lines import answer_lines
 from .watch import ExchangePrinter, add_filters, reject_filters
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _RAW = "raw"
 # The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this second,
 # because a datetime cannot represent it.
-_LAST = 253_402_300_799
+_MAX_TIMESTAMP = 253_402_300_799
 
 
 def add(commands: Subparsers) -> None:
@@ -119,7 +119,7 @@ def _decode(options: argparse.Namespace) -> int:
         raise ConfigError("--short", True, "allowed only with --pcap FILE")
     reject_filters(options, "allowed only with --pcap FILE")
     _check_topic(options)
-    data, form = _bytes(" ".join(options.data) if options.data else "-", options.form)
+    data, form = _read_bytes(" ".join(options.data) if options.data else "-", options.form)
     if form not in ("hex", _RAW):
         print(f"kproto decode: read as {FORMS[form].description} (--form {form})", file=sys.stderr)
     if options.records:
@@ -132,13 +132,19 @@ def _decode(options: argparse.Namespace) -> int:
         raise ConfigError("data", "", "allowed: at least one byte")
     if options.response:
         return _print_dissection(dissect.dissect(data, options.response), options)
-    frames = dissect.split(data)
-    dissections = [dissect.dissect(frame) for frame in frames]
-    wrong = max(_print_dissection(dissection, options) for dissection in dissections)
-    word = " ".join(options.data)
-    if wrong and form == "base64" and options.data not in ([], ["-"]) and not os.path.exists(word):
+    return _decode_requests(data, form, options)
+
+
+def _decode_requests(data: bytes, form: str, options: argparse.Namespace) -> int:
+    """Print one or several requests. If they are invalid, print a hint on how else to read the bytes."""
+    from ..inspect import dissect
+
+    dissections = [dissect.dissect(frame) for frame in dissect.split(data)]
+    exit_code = max(_print_dissection(dissection, options) for dissection in dissections)
+    text = " ".join(options.data)
+    if exit_code and form == "base64" and options.data not in ([], ["-"]) and not os.path.exists(text):
         print(
-            f"kproto decode: the file {word!r} does not exist, so the text was read as base64",
+            f"kproto decode: the file {text!r} does not exist, so the text was read as base64",
             file=sys.stderr,
         )
     elif any(
@@ -150,10 +156,11 @@ def _decode(options: argparse.Namespace) -> int:
             "--records",
             file=sys.stderr,
         )
-    return wrong
+    return exit_code
 
 
 def _print_dissection(dissection: Dissection, options: argparse.Namespace) -> int:
+    """Print the fields or the JSON form of a frame or message. Return the exit code: 1 if it is invalid."""
     from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 
@@ -170,6 +177,7 @@ def _print_dissection(dissection: Dissection, options: argparse.Namespace) -> in
 
 
 def _decode_lines(options: argparse.Namespace) -> int:
+    """Decode JSON lines from stdin. Return the exit code."""
     from ..inspect import json_lines
 
     if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
@@ -178,10 +186,11 @@ def _decode_lines(options: argparse.Namespace) -> int:
             True,
             "allowed only without other arguments: each line from stdin says what it contains",
         )
-    return answer(json_lines.decode_records if options.records else json_lines.decode)
+    return answer_lines(json_lines.decode_records if options.records else json_lines.decode)
 
 
 def _check_topic(options: argparse.Namespace) -> None:
+    """Raise ConfigError if --topic is not an internal topic, or is used without --records."""
     from ..messages.index import RECORDS_OF
 
     if options.topic is not None and not (options.records and options.topic in RECORDS_OF):
@@ -189,6 +198,7 @@ def _check_topic(options: argparse.Namespace) -> None:
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
+    """Print a record set. Return the exit code: 1 if it is invalid, which its last line then says."""
     from ..inspect.dissect import ERROR_MARK, record_lines
     from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line
@@ -207,53 +217,55 @@ def _decode_records(data: bytes, options: argparse.Namespace) -> int:
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
+    """Print the frames of a capture, or with --short its exchanges. Return 1 if a frame is invalid."""
     from ..inspect.capture import frames
 
     for name in ("all", "html"):
         if getattr(options, name) and not options.short:
             raise ConfigError(f"--{name}", getattr(options, name), "allowed only with --short")
     printer = ExchangePrinter(options)
-    filtered = bool(options.api or options.not_api or options.client or options.group)
+    has_filters = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
     names: dict[UUID, str] = {}  # Topic id -> name. Names from one connection are used on all connections.
-    wrong = count = 0
+    invalid_frames = frame_count = 0
     for frame in frames(options.pcap, options.port):
-        count += 1
-        exchange, is_complete = _exchange(conversations, names, frame)
-        if filtered and (exchange is None or not printer.matches_filters(exchange)):
+        frame_count += 1
+        exchange, is_complete = _add_frame(conversations, names, frame)
+        if has_filters and (exchange is None or not printer.matches_filters(exchange)):
             continue
-        wrong += frame.dissection is None or frame.dissection.wrong
+        invalid_frames += frame.dissection is None or frame.dissection.wrong
         if not options.short:
-            _tell_frame(frame, options)
+            _print_frame(frame, options)
         elif exchange is None:
             printer.print_message(f"{frame.connection} {frame.title} {frame.note}".rstrip())
         elif is_complete:
             printer.add(exchange)
     if options.short:
-        for exchange in sorted(
-            (exchange_ for conversation in conversations.values() for exchange_ in conversation.close()),
-            key=_request_time,
-        ):
+        unanswered = [
+            exchange_ for conversation in conversations.values() for exchange_ in conversation.close()
+        ]
+        for exchange in sorted(unanswered, key=_request_time):
             printer.add(exchange)
         printer.print_summary()
-    elif not count:
+    elif not frame_count:
         print(
             f"kproto decode: the connections to port {options.port} carry no data in this capture",
             file=sys.stderr,
         )
-    return 1 if wrong else 0
+    return 1 if invalid_frames else 0
 
 
 def _request_time(exchange: Exchange) -> int:
     return exchange.asked_at
 
 
-def _exchange(
+def _add_frame(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Return the exchange (a request with its response) of a frame, and whether the exchange is complete.
+    """Add a frame to the conversation of its connection, which is created for the first frame.
 
-    The exchange is None if the frame was not decoded.
+    Returns the exchange (a request with its response) of the frame, and whether the exchange is complete. The
+    exchange is None if the frame was not decoded, or is a response whose request is not in the capture.
     """
     from ..inspect.exchanges import Conversation
 
@@ -270,7 +282,7 @@ def _exchange(
     return conversations[name].add_response(frame.dissection.data, now), True
 
 
-def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
+def _print_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
     from ..inspect.dissect import lines
@@ -283,14 +295,14 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
         output = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
         print(one_line(output | error))
         return
-    at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    at = f"{datetime.fromtimestamp(min(frame.at, _MAX_TIMESTAMP), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     note = f" ({frame.note})" if frame.note else ""
     print(f"\n{at} {frame.connection} {frame.title}{note}")
     if dissection is not None:
         print("\n".join(lines(dissection, whole=options.hex)))
 
 
-def _bytes(text: str, form: str | None) -> ParsedText:
+def _read_bytes(text: str, form: str | None) -> ParsedText:
     """Return the bytes that an argument stands for, and the name of their form, such as hex.
 
     `text` is a file name, - for stdin, or the bytes in a text form such as hex. A file and stdin may contain
@@ -299,12 +311,12 @@ def _bytes(text: str, form: str | None) -> ParsedText:
     if text == "-":
         if sys.stdin.isatty():
             print("paste the bytes as text, then press Ctrl-D on a new line", file=sys.stderr)
-        return _content("stdin", sys.stdin.buffer.read(), form)
+        return _parse_content("stdin", sys.stdin.buffer.read(), form)
     # For a string that cannot be a file name, os.path.exists returns False, but Path.exists may raise an
     # OSError.
     if os.path.exists(text):
         try:
-            return _content(text, Path(text).read_bytes(), form)
+            return _parse_content(text, Path(text).read_bytes(), form)
         except OSError as error:
             raise ConfigError("data", text, error.strerror or str(error)) from None
     if form == _RAW:
@@ -314,12 +326,16 @@ def _bytes(text: str, form: str | None) -> ParsedText:
         raise ConfigError(
             "data",
             text if len(text) <= 60 else text[:57] + "...",
-            f"allowed: an existing file, or {_forms()}",
+            f"allowed: an existing file, or {_form_descriptions()}",
         )
     return parsed
 
 
-def _content(name: str, data: bytes, form: str | None) -> ParsedText:
+def _parse_content(name: str, data: bytes, form: str | None) -> ParsedText:
+    """Return the bytes that the content of a file or stdin stands for. `name` is used in errors.
+
+    Content that is not text is read as raw bytes.
+    """
     if form == _RAW:
         return ParsedText(data, _RAW)
     if data[:4] in MAGIC_NUMBERS or data.startswith(GZIP):
@@ -332,7 +348,9 @@ def _content(name: str, data: bytes, form: str | None) -> ParsedText:
         parsed = parse(text, form)
         if parsed is None:
             raise ConfigError(
-                "data", name, f"allowed: {_forms()}, or --form {_RAW} if the text itself is the bytes"
+                "data",
+                name,
+                f"allowed: {_form_descriptions()}, or --form {_RAW} if the text itself is the bytes",
             )
         return parsed
     if form is not None:
@@ -340,5 +358,5 @@ def _content(name: str, data: bytes, form: str | None) -> ParsedText:
     return ParsedText(data, _RAW)
 
 
-def _forms() -> str:
+def _form_descriptions() -> str:
     return "; ".join(form.description for form in FORMS.values())

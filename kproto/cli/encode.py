@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .arguments import Subparsers
-from .lines import answer
+from .lines import answer_lines
 
 
 def add(commands: Subparsers) -> None:
@@ -30,4 +30,4 @@ def add(commands: Subparsers) -> None:
 def _encode(options: argparse.Namespace) -> int:
     from ..inspect import json_lines
 
-    return answer(json_lines.encode_records if options.records else json_lines.encode)
+    return answer_lines(json_lines.encode_records if options.records else json_lines.encode)

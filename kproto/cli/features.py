@@ -51,13 +51,13 @@ def release_levels(release: str) -> dict[str, int]:
 
     Raises KeyError for an unknown release.
     """
-    last = f"{release}-IV{_RELEASES[release]}"
+    metadata_version = f"{release}-IV{_RELEASES[release]}"
     order = list(_RELEASES)
-    raised = {
-        name: sum(order.index(each) <= order.index(release) for each in releases)
+    other_levels = {
+        name: sum(order.index(raised_in) <= order.index(release) for raised_in in releases)
         for name, releases in _RAISED.items()
     }
-    return {METADATA_VERSION: metadata_versions()[last], **raised}
+    return {METADATA_VERSION: metadata_versions()[metadata_version], **other_levels}
 
 
 def add_feature_verbs(verbs: Subparsers) -> None:
@@ -95,6 +95,7 @@ def add_feature_verbs(verbs: Subparsers) -> None:
 
 
 def _level_text(name: str, level: int) -> str:
+    """Return a level as a number, or as a name such as 4.3-IV0 for metadata.version."""
     if name != METADATA_VERSION:
         return str(level)
     names = {number: version for version, number in metadata_versions().items()}
@@ -104,11 +105,11 @@ def _level_text(name: str, level: int) -> str:
 def _describe(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         features = admin.describe_features()
-    _print(features, as_json=options.json)
+    _print_features(features, as_json=options.json)
     return 0
 
 
-def _print(features: FeatureMetadata, *, as_json: bool) -> None:
+def _print_features(features: FeatureMetadata, *, as_json: bool) -> None:
     epoch = features.finalized_features_epoch
     for name, supported in sorted(features.supported_features.items()):
         finalized = features.finalized_features.get(name)
@@ -125,12 +126,13 @@ def _print(features: FeatureMetadata, *, as_json: bool) -> None:
             print("\t".join([f"Feature: {cell(name)}", *shown, f"Epoch: {cell(epoch)}"]))
 
 
-def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
+def _requested_updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
+    """Return the updates that NAME=LEVEL or --release-version asks for, by name of the feature."""
     from consumer import FeatureUpdate
 
-    kind = "upgrade"
+    upgrade_type = "upgrade"
     if options.verb == "downgrade":
-        kind = "unsafe_downgrade" if options.unsafe else "safe_downgrade"
+        upgrade_type = "unsafe_downgrade" if options.unsafe else "safe_downgrade"
     updates: dict[str, FeatureUpdate] = {}
     if options.release_version is not None:
         if options.updates:
@@ -138,7 +140,9 @@ def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
         levels = release_levels(options.release_version)
         # A feature that the release does not have can be disabled, but not enabled.
         return {
-            name: FeatureUpdate(level, kind) for name, level in levels.items() if level or kind != "upgrade"
+            name: FeatureUpdate(level, upgrade_type)
+            for name, level in levels.items()
+            if level or upgrade_type != "upgrade"
         }
     if not options.updates:
         raise ConfigError("NAME=LEVEL", "", "allowed: at least one feature, or --release-version")
@@ -150,12 +154,12 @@ def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
             newest = list(metadata_versions())[-1]
             allowed = f"allowed: a level of at least 0, or for {METADATA_VERSION} a name such as {newest}"
             raise ConfigError("NAME=LEVEL", f"{name}={text}", allowed)
-        updates[name] = FeatureUpdate(level, kind)
+        updates[name] = FeatureUpdate(level, upgrade_type)
     return updates
 
 
 def _update(options: argparse.Namespace) -> int:
-    updates = _updates(options)
+    updates = _requested_updates(options)
     failed: Mapping[str, KprotoError] = {}
     with admin_client(options) as admin:
         try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from consumer import Admin, Group, TopicPartition
 
-_OWNER = (("CONSUMER-ID", 15), ("HOST", 15), ("CLIENT-ID", 15))
+_MEMBER_COLUMNS = (("CONSUMER-ID", 15), ("HOST", 15), ("CLIENT-ID", 15))
 
 
 def add(commands: Subparsers) -> None:
@@ -116,12 +116,12 @@ def _list(options: argparse.Namespace) -> int:
     else:
         print_table(
             [("GROUP", 25), ("TYPE", 10), ("PROTOCOL", 10), ("STATE", 15)],
-            [(group.name, _type(group.type), group.protocol_type, group.state) for group in groups],
+            [(group.name, _type_title(group.type), group.protocol_type, group.state) for group in groups],
         )
     return 0
 
 
-def _type(name: str | None) -> str | None:
+def _type_title(name: str | None) -> str | None:
     return None if name is None else name.capitalize()
 
 
@@ -170,7 +170,7 @@ def _print_offsets(admin: Admin, group: Group, *, as_json: bool) -> None:
         print_json(dict(zip((*keys, "consumerId", "host", "clientId"), row, strict=True)) for row in rows)
         return
     columns = [("GROUP", 15), ("TOPIC", 15), ("PARTITION", 10)]
-    columns += [("CURRENT-OFFSET", 15), ("LOG-END-OFFSET", 15), ("LAG", 15), *_OWNER]
+    columns += [("CURRENT-OFFSET", 15), ("LOG-END-OFFSET", 15), ("LAG", 15), *_MEMBER_COLUMNS]
     print()
     print_table(columns, rows)
 
@@ -185,7 +185,7 @@ def _print_members(group: Group, *, as_json: bool) -> None:
                 "groupInstanceId": member.group_instance_id,
                 "host": member.host,
                 "clientId": member.client_id,
-                "assignment": _by_topic(member.partitions),
+                "assignment": _partitions_by_topic(member.partitions),
             }
             for member in members
         )
@@ -198,42 +198,45 @@ def _print_members(group: Group, *, as_json: bool) -> None:
             member.host,
             member.client_id,
             len(member.partitions),
-            _assignment(member.partitions),
+            _assignment_text(member.partitions),
         )
         for member in members
     ]
-    columns = [("GROUP", 15), _OWNER[0], ("GROUP-INSTANCE-ID", 15), *_OWNER[1:]]
+    columns = [("GROUP", 15), _MEMBER_COLUMNS[0], ("GROUP-INSTANCE-ID", 15), *_MEMBER_COLUMNS[1:]]
     print()
     print_table([*columns, ("#PARTITIONS", 15), ("ASSIGNMENT", 15)], rows)
 
 
-def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+def _partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         topics[topic].append(partition)
     return dict(topics)
 
 
-def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
+def _assignment_text(partitions: Sequence[TopicPartition]) -> str | None:
     """Return an assignment such as "flights:0,1 a:2", or None if it is empty.
 
     In kafka-consumer-groups, semicolons separate the topics.
     """
-    parts = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(partitions).items()]
+    parts = [
+        f"{topic}:{','.join(map(str, numbers))}"
+        for topic, numbers in _partitions_by_topic(partitions).items()
+    ]
     return " ".join(parts) or None
 
 
 def _print_state(admin: Admin, group: Group, *, as_json: bool) -> None:
     node = admin.coordinator(group.name)
     broker = admin.view.brokers[node]
-    place = address_text(broker.host, broker.port)
+    address = address_text(broker.host, broker.port)
     if as_json:
         print_json(
             [
                 {
                     "group": group.name,
                     "type": group.type,
-                    "coordinator": place,
+                    "coordinator": address,
                     "coordinatorId": node,
                     "assignor": group.assignor,
                     "state": group.state,
@@ -243,13 +246,13 @@ def _print_state(admin: Admin, group: Group, *, as_json: bool) -> None:
         )
         return
     columns = [("GROUP", 15), ("COORDINATOR (ID)", 25), ("ASSIGNMENT-STRATEGY", 20), ("STATE", 20)]
-    row = (group.name, f"{place}  ({node})", group.assignor, group.state, len(group.members))
+    row = (group.name, f"{address}  ({node})", group.assignor, group.state, len(group.members))
     print()
     print_table([*columns, ("#MEMBERS", 8)], [row])
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from .offset_resets import new_offsets, read_offsets_file, within_log
+    from .offset_resets import clamp_to_log, new_offsets, read_offsets_file
 
     with admin_client(options) as admin:
         group = admin.group(options.group)
@@ -257,20 +260,20 @@ def _reset(options: argparse.Namespace) -> int:
             detail = f"group {options.group!r} has members and is in state {group.state}: stop them first"
             return exit_code("groups reset", [KprotoError(f"the offsets can't be reset: {detail}")])
         if options.from_file is not None:
-            wanted, notes = within_log(admin, read_offsets_file(options.from_file))
+            offsets, notes = clamp_to_log(admin, read_offsets_file(options.from_file))
         else:
-            partitions = _partitions(admin, options.topic, group)
-            wanted, notes = new_offsets(admin, partitions, group.committed, options)
-        exit_code("groups reset", notes)
+            partitions = _selected_partitions(admin, options.topic, group)
+            offsets, notes = new_offsets(admin, partitions, group.committed, options)
+        exit_code("groups reset", notes)  # Only prints the notes: they do not prevent the reset.
         if options.execute:
-            admin.commit_offsets(options.group, dict(wanted))
-    _print_new_offsets(options, wanted)
+            admin.commit_offsets(options.group, dict(offsets))
+    _print_new_offsets(options, offsets)
     return 0 if options.execute else say_not_executed("no offset was committed")
 
 
-def _print_new_offsets(options: argparse.Namespace, wanted: Mapping[TopicPartition, int]) -> None:
+def _print_new_offsets(options: argparse.Namespace, offsets: Mapping[TopicPartition, int]) -> None:
     rows = [
-        (options.group, topic, partition, offset) for (topic, partition), offset in sorted(wanted.items())
+        (options.group, topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())
     ]
     if options.export:
         for row in rows:
@@ -282,7 +285,7 @@ def _print_new_offsets(options: argparse.Namespace, wanted: Mapping[TopicPartiti
         print_table([("GROUP", 15), ("TOPIC", 15), ("PARTITION", 10), ("NEW-OFFSET", 15)], rows)
 
 
-def _partitions(admin: Admin, words: Sequence[str], group: Group) -> list[TopicPartition]:
+def _selected_partitions(admin: Admin, words: Sequence[str], group: Group) -> list[TopicPartition]:
     """Return the partitions that `--topic` names. Without `--topic`, return those with committed offsets."""
     from .arguments import topic_partitions
 
@@ -300,7 +303,7 @@ def _delete(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         if options.execute:
             for name in done_items(names, lambda name: admin.delete_groups([name]), failures):
-                _report(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
+                _print_done(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
             return exit_code("groups delete", failures)
         for name in names:
             try:
@@ -317,7 +320,7 @@ def _delete(options: argparse.Namespace) -> int:
 def _delete_offsets(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topic, _existing_group(admin, options.group))
+        partitions = _selected_partitions(admin, options.topic, _existing_group(admin, options.group))
         if not options.execute:
             for partition in partitions:
                 print(f"delete the committed offset of {cell(partition)} in group {cell(options.group)}")
@@ -326,11 +329,11 @@ def _delete_offsets(options: argparse.Namespace) -> int:
     if not failures:
         for topic, number in partitions:
             done = {"group": options.group, "topic": topic, "partition": number, "done": "deleted"}
-            _report(options, done, f"Deleted the committed offset of {cell(topic)} {number}.")
+            _print_done(options, done, f"Deleted the committed offset of {cell(topic)} {number}.")
     return exit_code("groups delete-offsets", failures)
 
 
-def _report(options: argparse.Namespace, done: dict[str, Any], text: str) -> None:
+def _print_done(options: argparse.Namespace, done: dict[str, Any], text: str) -> None:
     if options.json:
         print_json([done])
     else:

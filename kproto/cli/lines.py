@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 
-def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
+def answer_lines(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
     """Print the result of `handle` for each line of stdin; flush stdout after each batch of lines.
 
     Returns the exit code: 1 if at least one result has an error, else 0.
@@ -20,16 +20,16 @@ def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
 
     if sys.stdin.isatty():
         print("type one JSON object per line, then press Ctrl-D", file=sys.stderr)
-    wrong = False
-    for lines in _lines(cast("BufferedReader", sys.stdin.buffer)):
+    has_error = False
+    for lines in _read_line_batches(cast("BufferedReader", sys.stdin.buffer)):
         for result in answers(lines, handle):
-            wrong = wrong or "error" in result
+            has_error = has_error or "error" in result
             sys.stdout.buffer.write(one_line(result).encode() + b"\n")
         sys.stdout.buffer.flush()
-    return int(wrong)
+    return int(has_error)
 
 
-def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
+def _read_line_batches(stream: BufferedReader) -> Iterator[list[bytes]]:
     """Yield lists of the complete lines that arrived together, without line ends."""
     pieces: list[bytes] = []  # The parts of the last line, which is not complete yet.
     while chunk := stream.read1(1 << 16):

@@ -38,7 +38,7 @@ def add(commands: Subparsers) -> None:
         "config",
         metavar="CONFIG_JSON",
         nargs="?",
-        type=_json,
+        type=_json_object,
         default={},
         help="JSON object with assignors, instance, session_ms, heartbeat_ms, max_poll_ms, "
         "auto_commit, auto_commit_ms, reset, metadata_ms, rack, isolation, watch, wait_ms, "
@@ -61,7 +61,8 @@ def _member(options: argparse.Namespace) -> int:
     return 0
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in an argument."""
     try:
         parsed: object = json.loads(text)
     except (ValueError, RecursionError) as error:

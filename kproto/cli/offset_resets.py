@@ -24,17 +24,17 @@ def new_offsets(
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
     """Return the new offsets, and notes about partitions that are skipped or whose target is out of range."""
     if options.to_earliest:
-        return _listed(admin, partitions, "earliest"), []
+        return _list_offsets(admin, partitions, "earliest"), []
     if options.to_latest:
-        return _listed(admin, partitions, "latest"), []
+        return _list_offsets(admin, partitions, "latest"), []
     if options.to_datetime is not None or options.by_duration is not None:
-        return _listed(admin, partitions, _timestamp(options)), []
+        return _list_offsets(admin, partitions, _timestamp(options)), []
     if options.to_current:  # As in Kafka, --to-current keeps a committed offset that is outside of the log.
         missing = [partition for partition in partitions if partition not in committed]
-        current = {**committed, **_listed(admin, missing, "latest")}
+        current = {**committed, **_list_offsets(admin, missing, "latest")}
         return {partition: current[partition] for partition in partitions}, []
     if options.to_offset is not None:
-        return within_log(admin, dict.fromkeys(partitions, int(options.to_offset)))
+        return clamp_to_log(admin, dict.fromkeys(partitions, int(options.to_offset)))
     shifted = {
         partition: committed[partition] + options.shift_by
         for partition in partitions
@@ -45,41 +45,45 @@ def new_offsets(
         for partition in partitions
         if partition not in committed
     ]
-    wanted, notes = within_log(admin, shifted)
-    return wanted, skipped + notes
+    clamped, notes = clamp_to_log(admin, shifted)
+    return clamped, skipped + notes
 
 
-def within_log(
+def clamp_to_log(
     admin: Admin, targets: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
     """Raise offsets below the log start offset to it, and lower offsets above the log end offset to it.
 
     Return the offsets, and a note about each offset that was changed.
     """
-    first, end = _listed(admin, list(targets), "earliest"), _listed(admin, list(targets), "latest")
-    wanted = {
-        partition: min(max(target, first[partition]), end[partition]) for partition, target in targets.items()
+    starts = _list_offsets(admin, list(targets), "earliest")
+    ends = _list_offsets(admin, list(targets), "latest")
+    clamped = {
+        partition: min(max(target, starts[partition]), ends[partition])
+        for partition, target in targets.items()
     }
     notes = [
         KprotoError(
-            f"{partition}: offset {target} is outside of the log, {first[partition]} to {end[partition]}; "
-            f"the new offset is {wanted[partition]}"
+            f"{partition}: offset {target} is outside of the log, {starts[partition]} to {ends[partition]}; "
+            f"the new offset is {clamped[partition]}"
         )
         for partition, target in targets.items()
-        if wanted[partition] != target
+        if clamped[partition] != target
     ]
-    return wanted, notes
+    return clamped, notes
 
 
-def _listed(admin: Admin, partitions: Sequence[TopicPartition], want: str | int) -> dict[TopicPartition, int]:
-    """Return each partition's offset at `want`: a name such as "latest", or a time in ms since 1970.
+def _list_offsets(
+    admin: Admin, partitions: Sequence[TopicPartition], spec: str | int
+) -> dict[TopicPartition, int]:
+    """Return each partition's offset at `spec`: a name such as "latest", or a time in ms since 1970.
 
     If all records of a partition are older than this time, its end offset is returned.
     """
-    listed = admin.list_offsets(dict.fromkeys(partitions, want)) if partitions else {}
-    older = [partition for partition, at in listed.items() if at.offset is None]
+    listed = admin.list_offsets(dict.fromkeys(partitions, spec)) if partitions else {}
+    older = [partition for partition, result in listed.items() if result.offset is None]
     ends = admin.list_offsets(dict.fromkeys(older, "latest")) if older else {}
-    return {partition: (ends.get(partition, at).offset or 0) for partition, at in listed.items()}
+    return {partition: (ends.get(partition, result).offset or 0) for partition, result in listed.items()}
 
 
 def _timestamp(options: argparse.Namespace) -> int:
