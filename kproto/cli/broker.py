@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ADVERTISED = "advertised.listeners"
 _MECHANISMS = "sasl.enabled.mechanisms"
-_JWKS = "sasl.oauthbearer.jwks.endpoint.url"
+_JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 def add(commands: Subparsers) -> None:
@@ -84,7 +84,8 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"a broker config by Kafka's name; may be repeated; with {_JWKS} token signatures are verified",
+        help="a broker config by Kafka's name; may be repeated; "
+        f"with {_JWKS_URL} token signatures are verified",
     )
     broker.add_argument(
         "--unsecured-tokens",
@@ -100,10 +101,10 @@ def add(commands: Subparsers) -> None:
     )
     broker.add_argument("--trace", action="store_true", help="print a line per request and response")
     add_output_options(broker.add_argument_group("with --trace"))
-    broker.set_defaults(run=_broker)
+    broker.set_defaults(run=_run_broker)
 
 
-def _broker(options: argparse.Namespace) -> int:
+def _run_broker(options: argparse.Namespace) -> int:
     import asyncio
     import sys
     import time
@@ -114,6 +115,31 @@ def _broker(options: argparse.Namespace) -> int:
     from ..group.protocol import GroupNotice
     from ..security.oauthbearer import unsecured
     from ..testing.proxy import WatchProxy, now_ms
+
+    listeners = [Listener.parse(text) for text in options.listen.split(",")]
+    settings = dict(options.set)
+    if options.advertise is not None:
+        if _ADVERTISED in settings:
+            raise ConfigError("--advertise", options.advertise, f"allowed only without --set {_ADVERTISED}")
+        settings[_ADVERTISED] = options.advertise
+    advertised_text = settings.get(_ADVERTISED, "")
+    # With --trace, only the proxy advertises this address to the clients; the broker itself does not.
+    advertised_address = (
+        _one_address(settings.pop(_ADVERTISED)) if options.trace and advertised_text else None
+    )
+    _check_tokens(settings, options.unsecured_tokens)
+    if options.trace and (len(listeners) > 1 or listeners[0].tls):
+        raise ConfigError("--trace", options.listen, "allowed only with a single listener, without TLS")
+    topics = _partition_counts(options.topic)
+    if options.user and not any(listener.sasl for listener in listeners):
+        allowed = "with a SASL listener, such as --listen SASL_PLAINTEXT://127.0.0.1:9092"
+        raise ConfigError("--user", options.user[0][0], allowed)
+    if not options.trace:
+        reject_output_options(options, "allowed only with --trace")
+    tls_hosts = [listener.host for listener in listeners if listener.tls]
+    generated_certificates, tls = _listener_tls(options, settings, tls_hosts)
+    printer = ExchangePrinter(options) if options.trace else None
+    message_stream = sys.stderr if options.json else sys.stdout
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
@@ -137,12 +163,12 @@ def _broker(options: argparse.Namespace) -> int:
                     assert printer is not None
                     history = printer.history
 
-                    def observe(_: object, actions: Sequence[object], __: int) -> None:
+                    def record_notices(_: object, actions: Sequence[object], __: int) -> None:
                         for action in actions:
                             if isinstance(action, GroupNotice):
                                 history.add_notice(action, now_ms())
 
-                    server.observe(observe)
+                    server.observe(record_notices)
                     proxy = WatchProxy(
                         bootstrap,
                         listen=(listeners[0].host, listeners[0].port),
@@ -153,47 +179,30 @@ def _broker(options: argparse.Namespace) -> int:
                     bootstrap = (await stack.enter_async_context(proxy)).bootstrap
             except OSError as error:
                 raise ConfigError("--listen", options.listen, allowed_addresses(error)) from None
-            places = server.places if handler is None else {listeners[0].protocol: bootstrap}
-            if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
-                bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
-            note = f", advertised as {advertised_text}" if advertised_text else ""
-            print(f"listening on {bootstrap}{note}; press Ctrl-C to stop", file=messages_to, flush=True)
+            addresses = server.places if handler is None else {listeners[0].protocol: bootstrap}
+            if len(addresses) > 1 or listeners[0].protocol != "PLAINTEXT":
+                bootstrap = ", ".join(f"{protocol}://{address}" for protocol, address in addresses.items())
+            advertised_note = f", advertised as {advertised_text}" if advertised_text else ""
+            print(
+                f"listening on {bootstrap}{advertised_note}; press Ctrl-C to stop",
+                file=message_stream,
+                flush=True,
+            )
             if options.unsecured_tokens:
                 print(
                     "warning: tokens need no signature (--unsecured-tokens): every client can be every user",
-                    file=messages_to,
+                    file=message_stream,
                     flush=True,
                 )
-            if certificates_ is not None:
+            if generated_certificates is not None:
                 print(
-                    connection_snippets(places, certificates_, dict(options.user), _client_auth(settings)),
+                    connection_snippets(
+                        addresses, generated_certificates, dict(options.user), _client_auth(settings)
+                    ),
                     flush=True,
                 )
             await (asyncio.Event().wait() if handler is None else handler.wait_for_failure())
 
-    listeners = [Listener.parse(text) for text in options.listen.split(",")]
-    settings = dict(options.set)
-    if options.advertise is not None:
-        if _ADVERTISED in settings:
-            raise ConfigError("--advertise", options.advertise, f"allowed only without --set {_ADVERTISED}")
-        settings[_ADVERTISED] = options.advertise
-    advertised_text = settings.get(_ADVERTISED, "")
-    # With --trace, only the proxy advertises this address to the clients; the broker itself does not.
-    advertised_address = (
-        _one_address(settings.pop(_ADVERTISED)) if options.trace and advertised_text else None
-    )
-    _check_tokens(settings, options.unsecured_tokens)
-    if options.trace and (len(listeners) > 1 or listeners[0].tls):
-        raise ConfigError("--trace", options.listen, "allowed only with a single listener, without TLS")
-    topics = _topics(options.topic)
-    if options.user and not any(listener.sasl for listener in listeners):
-        allowed = "with a SASL listener, such as --listen SASL_PLAINTEXT://127.0.0.1:9092"
-        raise ConfigError("--user", options.user[0][0], allowed)
-    if not options.trace:
-        reject_output_options(options, "allowed only with --trace")
-    certificates_, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
-    printer = ExchangePrinter(options) if options.trace else None
-    messages_to = sys.stderr if options.json else sys.stdout
     try:
         run_until_interrupted(serve())
     except KeyboardInterrupt:
@@ -212,11 +221,11 @@ def _one_address(text: str) -> tuple[str, int]:
     return listener.host, listener.port
 
 
-def _tls(
+def _listener_tls(
     options: argparse.Namespace, settings: Mapping[str, str], hosts: Sequence[str]
 ) -> tuple[Certificates | None, ssl.SSLContext | None]:
     """Return the generated certificates, if any, and the TLS context for the listeners on `hosts`."""
-    auth = _client_auth(settings)
+    client_auth = _client_auth(settings)
     folder, cert = options.tls_self_signed, options.tls_cert
     if not hosts:
         if folder is not None or cert is not None:
@@ -239,21 +248,21 @@ def _tls(
 
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            texts = settings[_ADVERTISED].split(",") if settings.get(_ADVERTISED) else []
-            advertised_hosts = [Listener.parse(text.strip()).host for text in texts]
-            names = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *advertised_hosts]))
-            generated = certificates(folder, names)
+            advertised_texts = settings[_ADVERTISED].split(",") if settings.get(_ADVERTISED) else []
+            advertised_hosts = [Listener.parse(text.strip()).host for text in advertised_texts]
+            certified_hosts = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *advertised_hosts]))
+            generated = certificates(folder, certified_hosts)
         except OSError as error:
             raise ConfigError(
                 "--tls-self-signed",
                 str(folder),
                 f"cannot be used: {error.strerror}; allowed: a writable folder",
             ) from None
-        return generated, generated.context(auth)
+        return generated, generated.context(client_auth)
     from ..broker.security.tls import server_context
 
     try:
-        return None, server_context(cert, auth, options.tls_ca)
+        return None, server_context(cert, client_auth, options.tls_ca)
     except (OSError, TypeError) as error:
         allowed = (
             "allowed: a PEM certificate with its key, "
@@ -264,15 +273,16 @@ def _tls(
 
 def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
     """Raise ConfigError if OAUTHBEARER is enabled with no way to validate tokens, or with two."""
-    if accepts_unsigned and settings.get(_JWKS):
-        raise ConfigError("--unsecured-tokens", True, f"allowed only without {_JWKS}")
-    named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")
-    if named and not accepts_unsigned and not settings.get(_JWKS):
-        allowed = f"with OAUTHBEARER also {_JWKS}=file:///..., or --unsecured-tokens"
+    if accepts_unsigned and settings.get(_JWKS_URL):
+        raise ConfigError("--unsecured-tokens", True, f"allowed only without {_JWKS_URL}")
+    is_oauthbearer_enabled = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")
+    if is_oauthbearer_enabled and not accepts_unsigned and not settings.get(_JWKS_URL):
+        allowed = f"with OAUTHBEARER also {_JWKS_URL}=file:///..., or --unsecured-tokens"
         raise ConfigError(_MECHANISMS, settings[_MECHANISMS], allowed)
 
 
-def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
+def _partition_counts(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Map each topic to its number of partitions. Raises ConfigError for a repeated topic."""
     partition_counts: dict[str, int] = {}
     for name, partitions in topics:
         if name in partition_counts:
@@ -286,7 +296,8 @@ def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
 
 
 def _client_auth(settings: Mapping[str, str]) -> str:
-    auth = settings.get("ssl.client.auth", "none")
-    if auth not in ("none", "requested", "required"):
-        raise ConfigError("ssl.client.auth", auth, "allowed: none, requested or required")
-    return auth
+    """Return the value of ssl.client.auth. Raises ConfigError for an unknown value."""
+    client_auth = settings.get("ssl.client.auth", "none")
+    if client_auth not in ("none", "requested", "required"):
+        raise ConfigError("ssl.client.auth", client_auth, "allowed: none, requested or required")
+    return client_auth

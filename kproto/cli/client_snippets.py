@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..testing.certificates import Certificates
 
-_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def connection_snippets(
@@ -24,45 +24,48 @@ def connection_snippets(
     """
     protocol = "SASL_SSL" if "SASL_SSL" in addresses else "SSL"
     address, user = addresses[protocol], next(iter(users), "NAME")
-    sasl, with_client_certificate = protocol == "SASL_SSL", auth != "none"
-    lines = {
-        "kproto": [_kproto(address, protocol, certificates, user, sasl, with_client_certificate)],
-        "Java": _java(protocol, certificates, user, sasl, with_client_certificate),
-        "librdkafka": _librdkafka(protocol, certificates, user, sasl, with_client_certificate),
-        "Go": _trust(certificates, with_client_certificate),
-        "  franz-go": [_franz(address, user, sasl)],
-        "  sarama": [_sarama(user, sasl)],
+    uses_sasl, with_client_certificate = protocol == "SASL_SSL", auth != "none"
+    snippets = {
+        "kproto": [_kproto_call(address, protocol, certificates, user, uses_sasl, with_client_certificate)],
+        "Java": _java_properties(protocol, certificates, user, uses_sasl, with_client_certificate),
+        "librdkafka": _librdkafka_properties(
+            protocol, certificates, user, uses_sasl, with_client_certificate
+        ),
+        "Go": _go_tls_lines(certificates, with_client_certificate),
+        "  franz-go": [_franz_go_line(address, user, uses_sasl)],
+        "  sarama": [_sarama_line(user, uses_sasl)],
     }
     output = [
         f"certificates are in {Path(certificates.ca).parent}: ca.pem, and client.pem for clients that need "
         "a certificate"
     ]
-    for name, snippet in lines.items():
+    for client_name, snippet in snippets.items():
+        # Only the first line of a snippet has the name of the client.
         output += [
             f"  {label:<11} {line}"
-            for label, line in zip([name, *[""] * len(snippet)], snippet, strict=False)
+            for label, line in zip([client_name, *[""] * len(snippet)], snippet, strict=False)
         ]
     return "\n".join(output)
 
 
-def _kproto(
+def _kproto_call(
     address: str,
     protocol: str,
     certificates: Certificates,
     user: str,
-    sasl: bool,
+    uses_sasl: bool,
     with_client_certificate: bool,
 ) -> str:
     arguments = [f'"{address}"', f'security_protocol="{protocol}"', f'ssl_cafile="{certificates.ca}"']
     if with_client_certificate:
         arguments += [f'ssl_certfile="{certificates.client}"']
-    if sasl:
+    if uses_sasl:
         arguments += ['sasl_mechanism="SCRAM-SHA-512"', f'sasl_username="{user}"', 'sasl_password="..."']
     return f"Consumer({', '.join(arguments)})"
 
 
-def _java(
-    protocol: str, certificates: Certificates, user: str, sasl: bool, with_client_certificate: bool
+def _java_properties(
+    protocol: str, certificates: Certificates, user: str, uses_sasl: bool, with_client_certificate: bool
 ) -> list[str]:
     properties = [
         f"security.protocol={protocol}",
@@ -71,14 +74,14 @@ def _java(
     ]
     if with_client_certificate:
         properties += ["ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.client}"]
-    if sasl:
-        login = f'{_MODULE} required username="{user}" password="...";'
+    if uses_sasl:
+        login = f'{_LOGIN_MODULE} required username="{user}" password="...";'
         properties += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.jaas.config={login}"]
     return properties
 
 
-def _librdkafka(
-    protocol: str, certificates: Certificates, user: str, sasl: bool, with_client_certificate: bool
+def _librdkafka_properties(
+    protocol: str, certificates: Certificates, user: str, uses_sasl: bool, with_client_certificate: bool
 ) -> list[str]:
     properties = [f"security.protocol={protocol}", f"ssl.ca.location={certificates.ca}"]
     if with_client_certificate:
@@ -86,12 +89,13 @@ def _librdkafka(
             f"ssl.certificate.location={certificates.client}",
             f"ssl.key.location={certificates.client}",
         ]
-    if sasl:
+    if uses_sasl:
         properties += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.username={user}", "sasl.password=..."]
     return properties
 
 
-def _trust(certificates: Certificates, with_client_certificate: bool) -> list[str]:
+def _go_tls_lines(certificates: Certificates, with_client_certificate: bool) -> list[str]:
+    """Return Go code that defines `trust`, the TLS configuration for franz-go and sarama."""
     lines = [
         f'pem, _ := os.ReadFile("{certificates.ca}")',
         "pool := x509.NewCertPool(); pool.AppendCertsFromPEM(pem)",
@@ -105,14 +109,16 @@ def _trust(certificates: Certificates, with_client_certificate: bool) -> list[st
     return lines
 
 
-def _franz(address: str, user: str, sasl: bool) -> str:
-    login = f', kgo.SASL(scram.Auth{{User: "{user}", Pass: "..."}}.AsSha512Mechanism())' if sasl else ""
+def _franz_go_line(address: str, user: str, uses_sasl: bool) -> str:
+    login = f', kgo.SASL(scram.Auth{{User: "{user}", Pass: "..."}}.AsSha512Mechanism())' if uses_sasl else ""
     return f'kgo.NewClient(kgo.SeedBrokers("{address}"), kgo.DialTLSConfig(trust){login})'
 
 
-def _sarama(user: str, sasl: bool) -> str:
+def _sarama_line(user: str, uses_sasl: bool) -> str:
     # The settings for sarama use PLAIN, because its SCRAM support needs extra code.
     login = (
-        f'; c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "{user}", "..."' if sasl else ""
+        f'; c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "{user}", "..."'
+        if uses_sasl
+        else ""
     )
     return f"c := sarama.NewConfig(); c.Net.TLS.Enable, c.Net.TLS.Config = true, trust{login}"

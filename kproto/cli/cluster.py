@@ -37,11 +37,13 @@ def add(commands: Subparsers) -> None:
         "leaders of partitions, and move partitions to other brokers.",
     )
     add_verb(verbs, "describe", _describe, "print the cluster id and the brokers")
-    log_dirs = add_verb(verbs, "log-dirs", _log_dirs, "print the sizes of the replicas in each log directory")
+    log_dirs = add_verb(
+        verbs, "log-dirs", _describe_log_dirs, "print the sizes of the replicas in each log directory"
+    )
     log_dirs.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
     log_dirs.add_argument("--brokers", type=node_ids, metavar="ID,ID", help="default: all brokers")
     elect = add_verb(verbs, "elect", _elect, "elect a leader for each partition")
-    _add_partitions(elect)
+    _add_partitions_argument(elect)
     elect.add_argument(
         "--unclean",
         action="store_true",
@@ -59,7 +61,7 @@ def add(commands: Subparsers) -> None:
     add_execute(unregister, "remove the registration")
 
 
-def _add_partitions(parser: argparse.ArgumentParser) -> None:
+def _add_partitions_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "topics",
         nargs="*",
@@ -68,7 +70,9 @@ def _add_partitions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _partitions(admin: Admin, words: Sequence[str], failures: list[KprotoError]) -> list[TopicPartition]:
+def _named_partitions(
+    admin: Admin, words: Sequence[str], failures: list[KprotoError]
+) -> list[TopicPartition]:
     """Return the partitions that `words` name; add the errors of missing topics to `failures`."""
     partitions: list[TopicPartition] = []
 
@@ -82,23 +86,24 @@ def _partitions(admin: Admin, words: Sequence[str], failures: list[KprotoError])
 
 def _describe(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
-        view = admin.metadata([])
-    brokers = [view.brokers[node] for node in sorted(view.brokers)]
+        metadata = admin.metadata([])
+    brokers = [metadata.brokers[node] for node in sorted(metadata.brokers)]
     if options.json:
-        shown = [
+        broker_objects = [
             {"id": broker.id, "host": broker.host, "port": broker.port, "rack": broker.rack}
             for broker in brokers
         ]
-        print_json([{"clusterId": view.cluster_id, "controller": view.controller, "brokers": shown}])
+        cluster = {"clusterId": metadata.cluster_id, "controller": metadata.controller}
+        print_json([{**cluster, "brokers": broker_objects}])
         return 0
-    print(f"Cluster ID: {cell(view.cluster_id)}")
+    print(f"Cluster ID: {cell(metadata.cluster_id)}")
     rows = [
         (
             broker.id,
             broker.host,
             broker.port,
             broker.rack,
-            "yes" if broker.id == view.controller else "",
+            "yes" if broker.id == metadata.controller else "",
         )
         for broker in brokers
     ]
@@ -106,16 +111,20 @@ def _describe(options: argparse.Namespace) -> int:
     return 0
 
 
-def _log_dirs(options: argparse.Namespace) -> int:
+def _describe_log_dirs(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         nodes = options.brokers or sorted(admin.metadata([]).brokers)
         described = succeeded(lambda: admin.describe_log_dirs(nodes), failures)
-        directories = [directory for of_node in described.values() for directory in of_node.values()]
-        stored = {partition.topic for directory in directories for partition in directory.replicas}
-        absent = [topic for topic in options.topics if topic not in stored]
-        if absent:  # Either the topic is missing, or the selected brokers have no replica of it.
-            succeeded(lambda: admin.describe_topics(absent), failures)
+        stored_topics = {
+            partition.topic
+            for directories in described.values()
+            for directory in directories.values()
+            for partition in directory.replicas
+        }
+        absent_topics = [topic for topic in options.topics if topic not in stored_topics]
+        if absent_topics:  # Either the topic is missing, or the selected brokers have no replica of it.
+            succeeded(lambda: admin.describe_topics(absent_topics), failures)
     rows: list[tuple[object, ...]] = []
     for node, directories in described.items():
         for path, directory in directories.items():
@@ -148,7 +157,7 @@ def _elect(options: argparse.Namespace) -> int:
     kind = "unclean" if options.unclean else "preferred"
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topics or sorted(admin.topics()), failures)
+        partitions = _named_partitions(admin, options.topics or sorted(admin.topics()), failures)
         if not options.execute:
 
             def print_plan(partition: TopicPartition) -> None:
@@ -162,15 +171,15 @@ def _elect(options: argparse.Namespace) -> int:
         elected = succeeded(lambda: admin.elect_leaders(kind, partitions), failures) if partitions else {}
     if options.json:
         print_json(
-            {"topic": partition.topic, "partition": partition.partition, "elected": changed}
-            for partition, changed in sorted(elected.items())
+            {"topic": partition.topic, "partition": partition.partition, "elected": is_elected}
+            for partition, is_elected in sorted(elected.items())
         )
         return exit_code("cluster elect", failures)
-    for done, text in (
+    for is_elected, text in (
         (True, f"Successfully completed leader election ({kind.upper()}) for partitions"),
         (False, "Valid replica already elected for partitions"),
     ):
-        names = [cell(partition) for partition in sorted(elected) if elected[partition] == done]
+        names = [cell(partition) for partition in sorted(elected) if elected[partition] == is_elected]
         if names:
             print(f"{text} {', '.join(names)}")
     return exit_code("cluster elect", failures)

@@ -52,10 +52,10 @@ def add(commands: Subparsers) -> None:
         description="Print the script that completes commands, options and their values in bash and zsh. Add "
         'the line eval "$(kproto completion)" to ~/.bashrc or ~/.zshrc.',
     )
-    completion.set_defaults(run=_completion)
+    completion.set_defaults(run=_print_completion)
 
 
-def _completion(options: argparse.Namespace) -> int:
+def _print_completion(options: argparse.Namespace) -> int:
     parser, _ = options.build_parser()
     print(script(parser), end="")
     return 0
@@ -63,36 +63,40 @@ def _completion(options: argparse.Namespace) -> int:
 
 def script(parser: Parser) -> str:
     """Return the script for this parser and its subparsers."""
-    parsers = dict(_parsers("", parser))
-    words = {path: " ".join(_words(each)) for path, each in parsers.items()}
-    values = {
+    parsers = dict(_walk_parsers("", parser))
+    words_by_path = {path: " ".join(_next_words(command)) for path, command in parsers.items()}
+    # "COMMAND OPTION" -> the values of the option, which are completed after it.
+    values_by_option = {
         f"{path} {option}": " ".join(map(str, action.choices or ()))
-        for path, each in parsers.items()
-        for action in each.actions()
+        for path, command in parsers.items()
+        for action in command.actions()
         if action.nargs != 0
         for option in action.option_strings
     }
     # Options that have the same values in many commands share a line of the script.
-    by_values: dict[str, list[str]] = {}
-    for key, value in values.items():
-        by_values.setdefault(value, []).append(quote(key))
+    options_by_values: dict[str, list[str]] = {}
+    for option, values in values_by_option.items():
+        options_by_values.setdefault(values, []).append(quote(option))
     return _SCRIPT % {
         "paths": "            " + "|".join(quote(path) for path in parsers if path) + ")",
-        "words": "\n".join(f"        {quote(path)}) words={quote(text)} ;;" for path, text in words.items()),
+        "words": "\n".join(
+            f"        {quote(path)}) words={quote(words)} ;;" for path, words in words_by_path.items()
+        ),
         "values": "\n".join(
-            f"        {'|'.join(keys)}) words={quote(text)} ;;" for text, keys in by_values.items()
+            f"        {'|'.join(options)}) words={quote(values)} ;;"
+            for values, options in options_by_values.items()
         ),
     }
 
 
-def _parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
+def _walk_parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
     """Yield a parser and all of its subparsers, each with the words that select it, as in " topics list"."""
     yield path, parser
     for name, child in parser.subparsers().items():
-        yield from _parsers(f"{path} {name}", child)
+        yield from _walk_parsers(f"{path} {name}", child)
 
 
-def _words(parser: Parser) -> Iterator[str]:
+def _next_words(parser: Parser) -> Iterator[str]:
     """Yield the words that may follow a command: first its verbs, then its options.
 
     If the command has no verbs, the values of its first argument come first.

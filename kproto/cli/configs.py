@@ -13,14 +13,14 @@ from .tables import cell, print_json
 if TYPE_CHECKING:
     from consumer.engine.admin.configs import AlterConfigOp, ConfigResource
 
-_TYPES = {
+_RESOURCE_TYPES = {
     "topics": "topic",
     "brokers": "broker",
     "groups": "group",
     "client-metrics": "client_metrics",
 }
-# Entity type -> the sources of configs that were set on the entity itself.
-_SOURCES = {
+# Entity type (of kafka-configs) -> the sources of configs that were set on the entity itself.
+_OWN_SOURCES = {
     "topics": {"dynamic_topic_config"},
     "brokers": {"dynamic_broker_config", "dynamic_default_broker_config"},
     "groups": {"dynamic_group_config"},
@@ -37,7 +37,7 @@ def add(commands: Subparsers) -> None:
         "types are those of kafka-configs.",
     )
     describe = add_verb(verbs, "describe", _describe, "print the configs that were set")
-    _add_entity(describe)
+    _add_entity_arguments(describe)
     describe.add_argument("--all", action="store_true", help="also print configs that have their default")
     alter = add_verb(
         verbs,
@@ -47,7 +47,7 @@ def add(commands: Subparsers) -> None:
         epilog="Example: kproto configs alter topics flights --set retention.ms=3600000 "
         "--bootstrap localhost:9092",
     )
-    _add_entity(alter)
+    _add_entity_arguments(alter)
     alter.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set a config")
     alter.add_argument(
         "--append", action="append", default=[], metavar="NAME=VALUE", help="add a value to a list"
@@ -60,15 +60,17 @@ def add(commands: Subparsers) -> None:
     )
 
 
-def _add_entity(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("type", choices=_TYPES, metavar="TYPE", help=f"one of: {', '.join(_TYPES)}")
+def _add_entity_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "type", choices=_RESOURCE_TYPES, metavar="TYPE", help=f"one of: {', '.join(_RESOURCE_TYPES)}"
+    )
     parser.add_argument("names", nargs="+", metavar="NAME", help="a name, or the node id of a broker")
 
 
 def _resources(options: argparse.Namespace) -> list[ConfigResource]:
     from consumer.engine.admin.configs import ConfigResource
 
-    return [ConfigResource(_TYPES[options.type], name) for name in options.names]
+    return [ConfigResource(_RESOURCE_TYPES[options.type], name) for name in options.names]
 
 
 def alterations(options: argparse.Namespace) -> list[AlterConfigOp]:
@@ -90,8 +92,8 @@ def _describe(options: argparse.Namespace) -> int:
             lambda: admin.describe_configs(_resources(options), include_synonyms=True), failures
         )
     for resource, entries in described.items():
-        sources = _SOURCES[options.type]
-        shown = [entry for entry in entries.values() if options.all or entry.source in sources]
+        own_sources = _OWN_SOURCES[options.type]
+        printed_entries = [entry for entry in entries.values() if options.all or entry.source in own_sources]
         if options.json:
             print_json(
                 {
@@ -102,24 +104,25 @@ def _describe(options: argparse.Namespace) -> int:
                     "source": entry.source,
                     "sensitive": entry.is_sensitive,
                 }
-                for entry in shown
+                for entry in printed_entries
             )
             continue
         title = "All configs" if options.all else "Dynamic configs"
         print(f"{title} for {options.type.removesuffix('s')} {cell(resource.name)} are:")
-        for entry in shown:
+        for entry in printed_entries:
             synonyms = ", ".join(
-                f"{synonym.source.upper()}:{synonym.name}={_value(synonym.value)}"
+                f"{synonym.source.upper()}:{synonym.name}={_value_text(synonym.value)}"
                 for synonym in entry.synonyms
             )
+            sensitive = str(entry.is_sensitive).lower()
             print(
-                f"  {cell(entry.name)}={_value(entry.value)} sensitive={str(entry.is_sensitive).lower()} "
+                f"  {cell(entry.name)}={_value_text(entry.value)} sensitive={sensitive} "
                 f"synonyms={{{cell(synonyms)}}}"
             )
     return exit_code("configs describe", failures)
 
 
-def _value(value: str | None) -> str:
+def _value_text(value: str | None) -> str:
     return "null" if value is None else cell(value)
 
 

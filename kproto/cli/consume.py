@@ -85,7 +85,31 @@ def add(commands: Subparsers) -> None:
 def _consume(options: argparse.Namespace) -> int:
     from consumer import Consumer
 
-    fields = options.fields.split(",")
+    fields = _checked_fields(options)
+    config = _consumer_config(options)
+    options.decoders = decoders(options)
+    invalid_records = 0
+    # SIGTERM closes the consumer as Ctrl-C does, so that a member leaves its group.
+    with interrupted_by_signals(), Consumer(options.bootstrap, **config) as consumer:
+        read = _group_records if options.group else _partition_records
+        records = read(consumer, options)
+        # `_group_records` applies --count itself. It commits a record only when the next one is requested, so
+        # an `islice` would leave the last record uncommitted.
+        with closing(records):
+            for record in islice(records, None if options.group else options.count):
+                try:
+                    _print_record(record, fields, options)
+                except _InvalidPart as error:
+                    if not options.skip_invalid:
+                        raise
+                    invalid_records += 1
+                    print(f"kproto consume: {error}", file=sys.stderr)
+    return 1 if invalid_records else 0
+
+
+def _checked_fields(options: argparse.Namespace) -> list[str]:
+    """Return the fields to print. Raises ConfigError for options that cannot be combined."""
+    fields: list[str] = options.fields.split(",")
     if unknown := [field for field in fields if field not in _FIELDS]:
         raise ConfigError("--print", unknown[0], f"allowed: {', '.join(_FIELDS)}")
     if options.messages and (unknown := [topic for topic in options.topics if not _is_internal(topic)]):
@@ -94,6 +118,11 @@ def _consume(options: argparse.Namespace) -> int:
         raise ConfigError("--messages", unknown[0], f"allowed only for {', '.join(RECORDS_OF)}")
     if options.follow and options.to is not None:
         raise ConfigError("--follow", "True", "allowed only without --to")
+    return fields
+
+
+def _consumer_config(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the consumer. Raises ConfigError for a range of offsets with --group."""
     config = client_options(options, default_api_timeout_ms=int(options.timeout * 1_000))
     config |= {"isolation_level": options.isolation, "auto_offset_reset": "earliest"}
     if options.group is not None:
@@ -105,23 +134,7 @@ def _consume(options: argparse.Namespace) -> int:
             "auto_offset_reset": options.start,
             "enable_auto_commit": False,
         }
-    options.decoders = decoders(options)
-    invalid = 0
-    # SIGTERM closes the consumer as Ctrl-C does, so that a member leaves its group.
-    with interrupted_by_signals(), Consumer(options.bootstrap, **config) as consumer:
-        records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
-        # `_of_group` applies --count itself. It commits a record only when the next one is requested, so an
-        # `islice` would leave the last record uncommitted.
-        with closing(records):
-            for record in islice(records, None if options.group else options.count):
-                try:
-                    _print(record, fields, options)
-                except _InvalidPart as error:
-                    if not options.skip_invalid:
-                        raise
-                    invalid += 1
-                    print(f"kproto consume: {error}", file=sys.stderr)
-    return 1 if invalid else 0
+    return config
 
 
 class _InvalidPart(KprotoError):
@@ -129,12 +142,13 @@ class _InvalidPart(KprotoError):
 
 
 def _is_internal(word: str) -> bool:
+    """Return whether an argument TOPIC[:P,P] names a topic that Kafka writes."""
     from ..messages.index import RECORDS_OF
 
     return word.partition(":")[0] in RECORDS_OF
 
 
-def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
+def _group_records(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
     """Yield records as a member of a group, and commit the offsets of the printed records.
 
     A record counts as printed when the caller requests the next record. Without `--follow`, the iteration
@@ -161,34 +175,39 @@ def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[Cons
         if records:
             sys.stdout.flush()
             consumer.commit()
-        elif not options.follow and consumer.assignment() and _at_the_end(consumer):
+        elif not options.follow and consumer.assignment() and _is_at_the_end(consumer):
             return
 
 
-def _at_the_end(consumer: Consumer) -> bool:
+def _is_at_the_end(consumer: Consumer) -> bool:
+    """Return whether the positions in all assigned partitions are at the end of the log."""
     owned = consumer.assignment()
     ends = consumer.list_offsets(dict.fromkeys(owned, "latest"))
     return all(consumer.position(partition) >= (ends[partition].offset or 0) for partition in owned)
 
 
-def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
+def _partition_records(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
     """Yield the records between `--from` and `--to`, without a group."""
     partitions = [
         partition
         for word in options.topics
         for partition in topic_partitions("TOPIC", word, consumer.partitions_for)
     ]
-    starts = _places(consumer, "--from", options.start, partitions)
-    stops = None if options.follow else _places(consumer, "--to", options.to or "latest", partitions)
-    consumer.assign(starts)
-    while stops is None or any(consumer.position(partition) < stops[partition] for partition in partitions):
+    start_offsets = _resolved_offsets(consumer, "--from", options.start, partitions)
+    stop_offsets = None
+    if not options.follow:
+        stop_offsets = _resolved_offsets(consumer, "--to", options.to or "latest", partitions)
+    consumer.assign(start_offsets)
+    while stop_offsets is None or any(
+        consumer.position(partition) < stop_offsets[partition] for partition in partitions
+    ):
         for record in consumer.poll(1.0):
-            if stops is None or record.offset < stops[record.topic_partition]:
+            if stop_offsets is None or record.offset < stop_offsets[record.topic_partition]:
                 yield record
         sys.stdout.flush()
 
 
-def _places(
+def _resolved_offsets(
     consumer: Consumer, option: str, text: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Map each partition to the offset that the value of `--from` or `--to` denotes for it.
@@ -198,19 +217,19 @@ def _places(
     from .times import offset_time
 
     offset = parse_digits(text)
-    back = parse_digits(text.removeprefix("-")) if text.startswith("-") else -1
+    last_records = parse_digits(text.removeprefix("-")) if text.startswith("-") else -1
     ends = consumer.list_offsets(dict.fromkeys(partitions, "latest"))
-    if offset >= 0 or back >= 0:
+    if offset >= 0 or last_records >= 0:
         starts = consumer.list_offsets(dict.fromkeys(partitions, "earliest"))
-        places: dict[TopicPartition, int] = {}
+        resolved: dict[TopicPartition, int] = {}
         for partition in partitions:
             first, end = starts[partition].offset or 0, ends[partition].offset or 0
-            places[partition] = max(first, min(end, offset) if back < 0 else end - back)
-        return places
-    listed = consumer.list_offsets(dict.fromkeys(partitions, offset_time(option, text)))
+            resolved[partition] = max(first, min(end, offset) if last_records < 0 else end - last_records)
+        return resolved
+    listed_offsets = consumer.list_offsets(dict.fromkeys(partitions, offset_time(option, text)))
     return {
-        partition: (at if at.offset is not None else ends[partition]).offset or 0
-        for partition, at in listed.items()
+        partition: (listed if listed.offset is not None else ends[partition]).offset or 0
+        for partition, listed in listed_offsets.items()
     }
 
 
@@ -230,7 +249,7 @@ def _print_messages(record: ConsumerRecord) -> None:
     print(one_line(shown))
 
 
-def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
+def _print_record(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
     """Print a record. Raises _InvalidPart if the key or value to print is not valid in its format."""
     if options.messages:
         _print_messages(record)
@@ -244,8 +263,8 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
             "offset": record.offset,
             "timestamp": record.timestamp,
             "headers": [[name, json_value(value, "string", lossless=True)] for name, value in record.headers],
-            "key": _part(record, "key", options),
-            "value": _part(record, "value", options),
+            "key": _part_value(record, "key", options),
+            "value": _part_value(record, "value", options),
         }
         print(one_line(shown))
         return
@@ -259,13 +278,13 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
         "offset": f"Offset:{record.offset}",
         "headers": headers or "NO_HEADERS",
     }
-    for part, form in (("key", options.key_format), ("value", options.value_format)):
+    for part, format_name in (("key", options.key_format), ("value", options.value_format)):
         if part in fields:
-            texts[part] = formatted(_part(record, part, options), form)
+            texts[part] = formatted(_part_value(record, part, options), format_name)
     print("\t".join(texts[field] for field in _FIELDS if field in fields))
 
 
-def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any:
+def _part_value(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any:
     """Return the key or value of a record as a value for JSON: `part` is "key" or "value".
 
     Raises _InvalidPart if the bytes are not in the format that the options select. Raises RegistryFailed if
@@ -273,12 +292,15 @@ def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any
     """
     from consumer.schema_registry.registry import NoSuchSchema, RegistryFailed
 
-    data, form = (record.key, options.key_format) if part == "key" else (record.value, options.value_format)
+    if part == "key":
+        data, format_name = record.key, options.key_format
+    else:
+        data, format_name = record.value, options.value_format
     decode = options.decoders.get(part)
     try:
         if decode is not None and data is not None:
             return decode(record, data)
-        return json_value(data, form, lossless=options.json)
+        return json_value(data, format_name, lossless=options.json)
     except (RegistryFailed, MissingExtra) as error:
         if not isinstance(error, NoSuchSchema):
             raise
@@ -286,6 +308,6 @@ def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any
     # The Avro, Protobuf and JSON Schema packages raise many kinds of exceptions for invalid bytes.
     except Exception as error:
         reason = error
-    place = f"{record.topic_partition} @ {record.offset}"
+    position = f"{record.topic_partition} @ {record.offset}"
     text = escape_unprintable(str(reason) or type(reason).__name__)
-    raise _InvalidPart(f"{place}: the {part} is not in the format {form}: {text}") from None
+    raise _InvalidPart(f"{position}: the {part} is not in the format {format_name}: {text}") from None

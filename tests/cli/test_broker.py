@@ -194,7 +194,7 @@ def test_a_test_certificate_is_valid_for_all_names_of_the_broker(tmp_path: Path)
     parser = argparse.ArgumentParser()
     broker.add(parser.add_subparsers())  # type: ignore[arg-type]
     options = parser.parse_args(["broker", "--tls-self-signed", str(tmp_path / "a" / "b"), "--set", listen])
-    made, context = broker._tls(options, dict(options.set), ["broker.test"])
+    made, context = broker._listener_tls(options, dict(options.set), ["broker.test"])
     assert made is not None
     assert context is not None
     assert context.verify_mode == ssl.CERT_NONE
@@ -205,5 +205,5 @@ def test_a_test_certificate_is_valid_for_all_names_of_the_broker(tmp_path: Path)
     options.tls_self_signed, options.tls_cert = None, Path(made.server)
     for auth, mode in (("required", ssl.CERT_REQUIRED), ("none", ssl.CERT_NONE)):
         options.tls_ca = made.ca if auth == "required" else None
-        none, context = broker._tls(options, {"ssl.client.auth": auth}, ["broker.test"])
+        none, context = broker._listener_tls(options, {"ssl.client.auth": auth}, ["broker.test"])
         assert (none, context and context.verify_mode) == (None, mode)
