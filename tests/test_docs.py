@@ -194,7 +194,7 @@ def test_the_command_line_page_has_every_command() -> None:
     from kproto import cli
 
     text = generated()["reference/cli.md"]
-    for command in cli._NAMES:
+    for command in cli._COMMAND_NAMES:
         assert f"## kproto {command}\n" in text
 
 

@@ -78,25 +78,29 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
     "arguments; 130 Ctrl-C."
 )
-_NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
+_COMMAND_NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     Parser.words = words
-    parser, commands = build_parser(words[0] if words and words[0] in _NAMES else None)
+    parser, commands = build_parser(words[0] if words and words[0] in _COMMAND_NAMES else None)
     if not words:
         parser.print_help()
         return 0
-    if not words[0].startswith("-") and words[0] not in _NAMES:
-        near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(_NAMES)}"
+    if not words[0].startswith("-") and words[0] not in _COMMAND_NAMES:
+        close_matches = difflib.get_close_matches(words[0], _COMMAND_NAMES, n=1, cutoff=0.6)
+        hint = (
+            f"did you mean {close_matches[0]}?"
+            if close_matches
+            else f"available: {', '.join(_COMMAND_NAMES)}"
+        )
         text = f"kproto: the command {brief(without_values(words[:1]))} does not exist; {hint}"
         print(without_secrets(text, words), file=sys.stderr)
         return 2
-    names = [name for action in parser.actions() for name in action.option_strings]
-    if words[0].startswith("-") and not any(name.startswith(words[0]) for name in names):
+    option_names = [name for action in parser.actions() for name in action.option_strings]
+    if words[0].startswith("-") and not any(name.startswith(words[0]) for name in option_names):
         parser.error(f"{without_values(words)}: this option does not exist, or the COMMAND is missing")
     _reopen_closed_streams()
     options, unknown = parser.parse_known_args(words)
@@ -105,17 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         commands[options.command].error(f"unrecognized arguments: {without_values(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
-    out: object = sys.stdout
-    # Output characters that the terminal cannot encode are escaped. JSON output is always UTF-8.
-    if isinstance(out, TextIOWrapper):
-        form = "utf-8" if getattr(options, "json", False) else None
-        out.reconfigure(encoding=form, errors="backslashreplace")
+    _set_output_encoding(as_json=getattr(options, "json", False))
     try:
-        code = run(options)
+        exit_code = run(options)
         sys.stdout.flush()  # Without the flush, a failing write would raise only when Python exits.
-        return code
+        return exit_code
     except ConfigError as error:
-        text = without_long_words(without_secrets(str(_without_secrets(error)), words))
+        text = without_long_words(without_secrets(str(_mask_config_error(error)), words))
         print(f"kproto {options.command}: {text}", file=sys.stderr)
         return 2
     except KprotoError as error:
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _without_secrets(error: ConfigError) -> ConfigError:
+def _mask_config_error(error: ConfigError) -> ConfigError:
     """Return the error without secrets: secret values are hidden, and credentials in addresses are masked."""
     from consumer.security.secret import HIDDEN, is_secret_value, mask_login
 
@@ -154,15 +154,22 @@ def _reopen_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+def _set_output_encoding(*, as_json: bool) -> None:
+    """Make stdout escape characters that the terminal cannot encode. JSON is always written as UTF-8."""
+    stdout: object = sys.stdout
+    if isinstance(stdout, TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8" if as_json else None, errors="backslashreplace")
+
+
 def _discard_unwritten_output() -> None:
     """Discard buffered output that cannot be written, so that Python does not try to write it at exit."""
     try:
         sys.stdout.flush()
     except OSError:
         with contextlib.suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, sys.stdout.fileno())
+            os.close(devnull)
 
 
 def build_parser(
@@ -182,7 +189,7 @@ def build_parser(
     parser.set_defaults(build_parser=build_parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"kproto {__version__}")
-    for command, its_name in zip(_COMMANDS, _NAMES, strict=True):
-        if name in (None, its_name):
+    for command, command_name in zip(_COMMANDS, _COMMAND_NAMES, strict=True):
+        if name in (None, command_name):
             command.add(commands)
     return parser, commands.choices

@@ -56,8 +56,8 @@ def add(commands: Subparsers) -> None:
         help_text="list, add and remove ACLs",
         description="Manage the ACLs of a cluster. The list is that of kafka-acls.",
     )
-    listing = add_verb(verbs, "list", _list, "print the ACLs, by resource")
-    _add_resource(listing, "of this")
+    listing = add_verb(verbs, "list", _list_acls, "print the ACLs, by resource")
+    _add_resource_options(listing, "of this")
     listing.add_argument(
         "--principal", metavar="PRINCIPAL", help="only of this principal, such as User:alice"
     )
@@ -65,16 +65,16 @@ def add(commands: Subparsers) -> None:
     create = add_verb(
         verbs,
         "add",
-        _create,
+        _create_acls,
         "allow or deny operations on resources",
         epilog="Example: kproto acls add --topic flights --operation read --principal User:alice "
         "--bootstrap localhost:9092",
     )
-    _add_resource(create, "on this")
-    _add_rights(create)
+    _add_resource_options(create, "on this")
+    _add_right_options(create)
 
-    delete = add_verb(verbs, "remove", _delete, "remove ACLs")
-    _add_resource(delete, "on this")
+    delete = add_verb(verbs, "remove", _delete_acls, "remove ACLs")
+    _add_resource_options(delete, "on this")
     delete.add_argument("--principal", metavar="PRINCIPAL", help="only of this principal, such as User:alice")
     delete.add_argument(
         "--operation", choices=_OPERATIONS, metavar="OPERATION", default="any", help="only for this operation"
@@ -82,14 +82,14 @@ def add(commands: Subparsers) -> None:
     add_execute(delete, "remove the ACLs")
 
 
-def _add_resource(parser: argparse.ArgumentParser, which: str) -> None:
+def _add_resource_options(parser: argparse.ArgumentParser, help_prefix: str) -> None:
     group = parser.add_mutually_exclusive_group()
     for option in _RESOURCES:
         name = option.replace("_", " ")
         group.add_argument(
-            f"--{name.replace(' ', '-')}", metavar="NAME", help=f"{which} {name}; * is every one"
+            f"--{name.replace(' ', '-')}", metavar="NAME", help=f"{help_prefix} {name}; * is every one"
         )
-    group.add_argument("--cluster", action="store_true", help=f"{which} cluster")
+    group.add_argument("--cluster", action="store_true", help=f"{help_prefix} cluster")
     parser.add_argument(
         "--pattern",
         choices=("literal", "prefixed", "any", "match"),
@@ -98,7 +98,7 @@ def _add_resource(parser: argparse.ArgumentParser, which: str) -> None:
     )
 
 
-def _add_rights(parser: argparse.ArgumentParser) -> None:
+def _add_right_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--principal",
         required=True,
@@ -119,37 +119,39 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deny", action="store_true", help="deny the operations; default: allow them")
 
 
-def _resource(options: argparse.Namespace) -> tuple[str, str | None]:
+def _selected_resource(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return the type and the name of the resource in the options; ("any", None) if they name none."""
     if options.cluster:
         return "cluster", "kafka-cluster"
-    for option, kind in _RESOURCES.items():
+    for option, resource_type in _RESOURCES.items():
         if (name := getattr(options, option)) is not None:
-            return kind, name
+            return resource_type, name
     return "any", None
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list_acls(options: argparse.Namespace) -> int:
     from consumer.engine.admin.acls import AclBindingFilter
 
-    kind, name = _resource(options)
-    wanted = AclBindingFilter(kind, name, options.principal, pattern_type=options.pattern or "any")
+    resource_type, name = _selected_resource(options)
+    acl_filter = AclBindingFilter(
+        resource_type, name, options.principal, pattern_type=options.pattern or "any"
+    )
     with admin_client(options) as admin:
-        _print(admin.describe_acls(wanted), as_json=options.json)
+        _print_acls(admin.describe_acls(acl_filter), as_json=options.json)
     return 0
 
 
-def _print(acls: Iterable[AclBinding], *, as_json: bool) -> None:
+def _print_acls(acls: Iterable[AclBinding], *, as_json: bool) -> None:
     """Print each resource on a line, followed by its ACLs, as kafka-acls does."""
 
-    def resource(acl: AclBinding) -> tuple[str, str, str]:
+    def resource_key(acl: AclBinding) -> tuple[str, str, str]:
         return acl.resource_type, acl.resource_name, acl.pattern_type
 
-    for (kind, name, pattern), bindings in groupby(sorted(acls, key=resource), resource):
+    for (resource_type, name, pattern), bindings in groupby(sorted(acls, key=resource_key), resource_key):
         if as_json:
             print_json(
                 {
-                    "resourceType": kind,
+                    "resourceType": resource_type,
                     "name": name,
                     "patternType": pattern,
                     "principal": acl.principal,
@@ -160,46 +162,50 @@ def _print(acls: Iterable[AclBinding], *, as_json: bool) -> None:
                 for acl in bindings
             )
             continue
-        shown = f"resourceType={kind.upper()}, name={cell(name)}, patternType={pattern.upper()}"
-        print(f"Current ACLs for resource `ResourcePattern({shown})`: ")
+        resource_text = (
+            f"resourceType={resource_type.upper()}, name={cell(name)}, patternType={pattern.upper()}"
+        )
+        print(f"Current ACLs for resource `ResourcePattern({resource_text})`: ")
         for acl in bindings:
             rights = f"operation={acl.operation.upper()}, permissionType={acl.permission.upper()}"
             print(f" \t(principal={cell(acl.principal)}, host={cell(acl.host)}, {rights})")
         print()
 
 
-def _create(options: argparse.Namespace) -> int:
+def _create_acls(options: argparse.Namespace) -> int:
     from consumer.engine.admin.acls import AclBinding
 
-    kind, name = _resource(options)
+    resource_type, name = _selected_resource(options)
     if name is None:
         resources = ", ".join(f"--{option.replace('_', '-')}" for option in _RESOURCES)
         raise ConfigError("--topic", "", f"the ACL needs a resource: add one of {resources} or --cluster")
     permission = "deny" if options.deny else "allow"
     failures: list[KprotoError] = []
     acls = [
-        AclBinding(kind, name, principal, operation, permission, options.host, options.pattern or "literal")
+        AclBinding(
+            resource_type, name, principal, operation, permission, options.host, options.pattern or "literal"
+        )
         for principal in options.principal
         for operation in options.operation
     ]
     with admin_client(options) as admin:
         created = succeeded(lambda: admin.create_acls(acls), failures)
-    _print(created if failures else acls, as_json=options.json)
+    _print_acls(created if failures else acls, as_json=options.json)
     return exit_code("acls add", failures)
 
 
-def _delete(options: argparse.Namespace) -> int:
+def _delete_acls(options: argparse.Namespace) -> int:
     from consumer.engine.admin.acls import AclBindingFilter
 
-    kind, name = _resource(options)
-    wanted = AclBindingFilter(
-        kind, name, options.principal, options.operation, pattern_type=options.pattern or "literal"
+    resource_type, name = _selected_resource(options)
+    acl_filter = AclBindingFilter(
+        resource_type, name, options.principal, options.operation, pattern_type=options.pattern or "literal"
     )
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         if not options.execute:
-            _print(admin.describe_acls(wanted), as_json=options.json)
+            _print_acls(admin.describe_acls(acl_filter), as_json=options.json)
             return say_not_executed("no ACL was removed")
-        removed = succeeded(lambda: admin.delete_acls([wanted]), failures)
-    _print([acl for acls in removed.values() for acl in acls], as_json=options.json)
+        removed = succeeded(lambda: admin.delete_acls([acl_filter]), failures)
+    _print_acls([acl for acls in removed.values() for acl in acls], as_json=options.json)
     return exit_code("acls remove", failures)

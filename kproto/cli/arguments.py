@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LONGEST_MS = 366 * 86_400_000
+_MAX_DURATION_MS = 366 * 86_400_000
 
 # A width (columns) so large that argparse writes each usage message on one line.
-_UNLIMITED = 100_000
+_UNLIMITED_WIDTH = 100_000
 # Escape sequences with which argparse colors usage messages since Python 3.14.
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -46,7 +46,7 @@ class HelpFormatter(argparse.HelpFormatter):
     def _format_usage(
         self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None
     ) -> str:
-        width, self._width = self._width, _UNLIMITED
+        width, self._width = self._width, _UNLIMITED_WIDTH
         line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
         self._width = width
         # An empty prefix means that argparse needs only the name of a command, for the usage messages of its
@@ -58,10 +58,11 @@ class HelpFormatter(argparse.HelpFormatter):
         # Continuation lines of the usage are indented up to the first option. If an option would then exceed
         # the width of the terminal, the indentation is 8 columns.
         indent = " " * (len(title) + 1)
-        if len(indent) + max(map(len, _pieces(parts, width - len(indent))), default=0) > width:
+        longest_piece = max(map(len, _split_long_groups(parts, width - len(indent))), default=0)
+        if len(indent) + longest_piece > width:
             indent = " " * 8
         lines = [title]
-        for piece in _pieces(parts, width - len(indent)):
+        for piece in _split_long_groups(parts, width - len(indent)):
             if len(lines[-1]) + 1 + len(piece) > width:
                 lines.append(indent + piece)
             else:
@@ -83,8 +84,8 @@ def _usage_parts(usage: str) -> list[str]:
     return parts
 
 
-def _pieces(parts: Iterable[str], width: int) -> list[str]:
-    """Return the parts of a usage message. A group of exclusive options longer than `width` is split."""
+def _split_long_groups(parts: Iterable[str], width: int) -> list[str]:
+    """Return the parts of a usage message, with each group of options longer than `width` split."""
     return [
         piece
         for part in parts
@@ -112,8 +113,8 @@ def without_secrets(message: str, words: Sequence[str]) -> str:
     pairs = [(_name_before(words[:index]), word) for index, word in enumerate(words)]
     pairs += [(name, value) for name, _, value in (word.partition("=") for word in words)]
     masks: dict[str, str] = {}
-    for before, word in pairs:
-        mask = _mask_word(word, before)
+    for option_name, word in pairs:
+        mask = _mask_word(word, option_name)
         if word and mask != word:
             masks |= {word: mask, repr(word)[1:-1]: mask}
     if not masks:
@@ -155,16 +156,17 @@ def _name_before(words: Sequence[str]) -> str:
     return f"--{name}" if is_setting and not name.startswith("-") else name
 
 
-def _mask_word(word: str, before: str) -> str:
-    """Return a word of the command line, masked if it is a secret. `before` is the word before it."""
+def _mask_word(word: str, option_name: str) -> str:
+    """Return a word of the command line with its secrets masked; it may be the value of `option_name`."""
     from consumer.security.secret import HIDDEN, is_secret, mask_login
 
     option = _OPTION.fullmatch(word)
     if option is not None and is_secret(option[1].lstrip("-")):
         return f"{option[1]}{option[2]}{HIDDEN}"
-    if before.startswith("--") and "=" not in before and is_secret(before) and not word.startswith("-"):
+    is_option_name = option_name.startswith("--") and "=" not in option_name
+    if is_option_name and is_secret(option_name) and not word.startswith("-"):
         return HIDDEN
-    if _USER_OPTION.fullmatch(before) and (name := _USER_NAME.match(word)) and name.end() < len(word):
+    if _USER_OPTION.fullmatch(option_name) and (name := _USER_NAME.match(word)) and name.end() < len(word):
         return f"{name[0]}{HIDDEN}"
     has_secret = any(is_secret(name) for name in _PARAMETER.findall(word))
     if not has_secret and LOGIN.search(word) is None:
@@ -347,7 +349,7 @@ def duration(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
     ms = float(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[match[2]]
-    if ms > _LONGEST_MS:
+    if ms > _MAX_DURATION_MS:
         raise argparse.ArgumentTypeError(f"{text!r} is too long; the longest time is a year, 8784h")
     return int(ms)
 
@@ -382,10 +384,10 @@ def port(text: str) -> int:
     return number
 
 
-def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
+def _name_and_version(text: str, example: str) -> tuple[str, int]:
     name, _, version = text.rpartition(":")
     if not name or parse_digits(version) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:VERSION, such as {such_as}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:VERSION, such as {example}")
     return name, parse_digits(version)
 
 
@@ -393,9 +395,9 @@ def api(text: str) -> str:
     """Return the name of the API with this key, name or message name. The case of a name is ignored."""
     from ..messages.index import API_NAMES, no_message
 
-    wanted = text.lower().removesuffix("response").removesuffix("request")
+    name_or_key = text.lower().removesuffix("response").removesuffix("request")
     for key, name in API_NAMES.items():
-        if wanted in (name.lower(), str(key)):
+        if name_or_key in (name.lower(), str(key)):
             return name
     raise argparse.ArgumentTypeError(f"{no_message(text)} (`kproto versions` lists the APIs)")
 
@@ -417,6 +419,7 @@ def api_version(text: str) -> tuple[str, int]:
 
 
 def message_version(text: str) -> tuple[str, int]:
+    """Parse MESSAGE:VERSION, such as JoinGroupRequest:9."""
     from ..messages.index import message_class, no_message
 
     name, version = _name_and_version(text, "JoinGroupRequest:9")
@@ -430,6 +433,7 @@ def message_version(text: str) -> tuple[str, int]:
 
 
 def address(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT. The host is returned without brackets."""
     host, _, port = text.rpartition(":")
     number = parse_digits(port)
     if number > 65535:
@@ -441,6 +445,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def topic(text: str) -> tuple[str, int]:
+    """Parse NAME:PARTITIONS, with at least one partition."""
     name, _, partitions = text.rpartition(":")
     if not name or parse_digits(partitions) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS, such as flights:3")
@@ -464,11 +469,13 @@ def principal(text: str) -> str:
 
 
 def _without_value(text: str) -> str:
+    """Return the name at the start of a setting, followed by "..." if the setting is longer."""
     name = re.match(r"[\w.-]*", text)
     return text if name is None or name.end() == len(text) else f"{name[0]}..."
 
 
 def setting(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE. The error does not repeat the value."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(

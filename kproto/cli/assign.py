@@ -71,10 +71,10 @@ def add(commands: Subparsers) -> None:
         help="read JSON lines from stdin, each with one group, and answer each with its assignment; with "
         "--json only",
     )
-    assign.set_defaults(run=_assign, usage=assign.error)
+    assign.set_defaults(run=_run_assignor, usage=assign.error)
 
 
-def _assign(options: argparse.Namespace) -> int:
+def _run_assignor(options: argparse.Namespace) -> int:
     from ..inspect import assignments
 
     if options.lines:
@@ -94,19 +94,20 @@ def _assign(options: argparse.Namespace) -> int:
 def _read_group(options: argparse.Namespace) -> AssignorInput:
     """Return the group that the arguments or the file describe.
 
-    Raises ConfigError if `--file` is combined with arguments that describe a group, or cannot be read.
+    Raises ConfigError if `--file` is combined with arguments that describe a group, or cannot be read. Exits
+    with a usage message if the group is incomplete or not valid.
     """
     from ..inspect import assignments
     from ..inspect.json_lines import BadQuestion, parse_question
 
-    arguments = options.assignor or options.topic or options.member
+    has_group_arguments = options.assignor or options.topic or options.member
     try:
         if options.file is not None:
-            if arguments:
+            if has_group_arguments:
                 raise ConfigError(
                     "--file", str(options.file), "allowed only without ASSIGNOR, --topic and --member"
                 )
-            return assignments.parse_input(parse_question(_read(options.file)))
+            return assignments.parse_input(parse_question(_read_file(options.file)))
         topics: dict[str, Any] = {}
         for text in options.topic:
             name, placement = assignments.parse_topic(text)
@@ -116,14 +117,15 @@ def _read_group(options: argparse.Namespace) -> AssignorInput:
         members = [assignments.parse_member(text, list(topics)) for text in options.member]
         if not (options.assignor and topics and members):
             options.usage("ASSIGNOR, at least one --topic and one --member are required; or --file")
-        described: dict[str, Any] = {"assignor": options.assignor, "topics": topics, "members": members}
-        return assignments.parse_input(described)
+        group_fields: dict[str, Any] = {"assignor": options.assignor, "topics": topics, "members": members}
+        return assignments.parse_input(group_fields)
     except BadQuestion as error:
         options.usage(str(error))
-        raise AssertionError from None
+        raise AssertionError from None  # options.usage() exits.
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
+    """Return the contents of the file; "-" is stdin."""
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:

@@ -100,6 +100,7 @@ class ClusterPartition(MessageReceiver):
 
 
 def _on_opened(partition: ClusterPartition, result: PartitionConsumer | GoError) -> None:
+    """Consume the partition; if its committed offset is out of range, retry from Offsets.Initial."""
     default_offset = partition.consumer.client.settings.offsets_initial
     if not isinstance(result, GoError):
         partition.child = result
