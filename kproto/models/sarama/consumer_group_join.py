@@ -52,7 +52,7 @@ from .consumer_group_session import rebalance_reason
 from .consumer_group_state import Joined, SaramaGroup
 from .errors import GoError
 from .routines import Routine, States, Table, row
-from .versions import RELEASES, SUBSCRIPTION_SINCE, highest
+from .versions import RELEASES, SUBSCRIPTION_SINCE, newest_version
 
 _RESETS_MEMBER_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 _RETRIED_AFTER_BACKOFF = {
@@ -200,7 +200,7 @@ def _on_rediscovered(join: Join, error: GoError | None) -> None:
 def _send_join(join: Join) -> None:
     group, settings = join.group, join.group.client.settings
     owned, generation = (join.owned.claims, join.owned.generation) if join.owned else ((), -1)
-    version = highest(SUBSCRIPTION_SINCE, settings.version)
+    version = newest_version(SUBSCRIPTION_SINCE, settings.version)
     request = JoinGroupRequest(
         group_id=settings.group_id,
         session_timeout_ms=settings.group_session_timeout,

@@ -52,35 +52,38 @@ class LastFlush(Routine):
             _on_stopped(self, None)
 
 
-def _on_stopped(last: LastFlush, payload: object) -> None:
-    offsets = last.offsets
-    offsets.close(list(offsets.partition_offsets) if last.targets is None else last.targets)
-    if offsets.committer is None or last.attempts <= 0:
-        _finish(last)
+def _on_stopped(closing: LastFlush, payload: object) -> None:
+    """Close the partitions, and start the first flush unless offsets are not committed automatically."""
+    offsets = closing.offsets
+    offsets.close(list(offsets.partition_offsets) if closing.targets is None else closing.targets)
+    if offsets.committer is None or closing.attempts <= 0:
+        _end_closing(closing)
         return
-    last.move(L.FLUSHING)
-    _flush(last)
+    closing.move(L.FLUSHING)
+    _start_flush(closing)
 
 
-def _flush(last: LastFlush) -> None:
-    last.attempts -= 1
-    Flush(last.offsets, last, last.targets).start()
+def _start_flush(closing: LastFlush) -> None:
+    """Use one of the remaining attempts to flush the dirty offsets."""
+    closing.attempts -= 1
+    Flush(closing.offsets, closing, closing.targets).start()
 
 
-def _on_flushed(last: LastFlush, payload: object) -> None:
-    remaining = last.offsets.release_closed(False, last.targets)
-    if remaining and last.attempts > 0:
-        _flush(last)
+def _on_flushed(closing: LastFlush, payload: object) -> None:
+    remaining = closing.offsets.release_closed(force=False, targets=closing.targets)
+    if remaining and closing.attempts > 0:
+        _start_flush(closing)
     else:
-        _finish(last)
+        _end_closing(closing)
 
 
-def _finish(last: LastFlush) -> None:
-    last.offsets.release_closed(True, last.targets)
-    if last.targets is None:
-        last.offsets.broker = None
-    last.move(L.DONE)
-    last.offsets.client.resume(last.caller, "offsets_closed")
+def _end_closing(closing: LastFlush) -> None:
+    """Drop the offsets that are still dirty, and resume the caller."""
+    closing.offsets.release_closed(force=True, targets=closing.targets)
+    if closing.targets is None:
+        closing.offsets.broker = None
+    closing.move(L.DONE)
+    closing.offsets.client.resume(closing.caller, "offsets_closed")
 
 
 LastFlush.TABLE = {

@@ -96,6 +96,7 @@ class PartitionConsumer(Subscriber):
             self.client.wake(self.dispatcher, "check")
 
     def stop_dispatcher(self) -> None:
+        """Make the dispatcher end when it next runs, without a further dispatch (close of `trigger`)."""
         if not self.dispatcher_stopped:
             self.dispatcher_stopped = True
             self.client.wake(self.dispatcher, "check")
@@ -109,15 +110,20 @@ class PartitionConsumer(Subscriber):
 
     def on_messages_taken(self) -> None:
         """Wake a feeder that waits because the channel is full."""
-        if self.feeder.state in HOLDING:
+        if self.feeder.state in BLOCKED_STATES:
             self.client.wake(self.feeder, "check")
 
     def prefer(self, broker_id: int) -> None:
-        lease = self.client.settings.metadata_refresh_frequency or DEFAULT_REFRESH_MS
-        self.preferred = Preference(broker_id, self.client.now + lease)
+        """Keep `broker_id` as the preferred replica for Metadata.RefreshFrequency."""
+        lease_ms = self.client.settings.metadata_refresh_frequency or DEFAULT_REFRESH_MS
+        self.preferred = Preference(broker_id, self.client.now + lease_ms)
 
     def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError:
-        """Return the preferred replica if it is known and has not expired, else the leader."""
+        """Return the broker to fetch from, and the leader epoch: the preferred replica, else the leader.
+
+        A preferred replica that is unknown or has expired is forgotten. Returns the error if the leader is
+        unknown.
+        """
         metadata = self.client.metadata
         if self.preferred is not None:
             broker = metadata.brokers.get(self.preferred.broker_id)
@@ -163,26 +169,28 @@ class Dispatcher(Routine):
         self.child = child
 
 
-def _check(dispatcher: Dispatcher, payload: object) -> None:
+def _handle_flags(dispatcher: Dispatcher, payload: object) -> None:
+    """End the dispatcher, wait for the release of a closing partition, or handle a trigger."""
     child = dispatcher.child
     if child.dispatcher_stopped:
         _end_dispatcher(dispatcher)
     elif child.dying:
         dispatcher.move(D.HANDING_OVER)
-        _check_released(dispatcher, None)
+        _end_if_released(dispatcher, None)
     elif child.triggered:
         child.triggered = False
-        _on_trigger(dispatcher)
+        _back_off(dispatcher)
 
 
-def _on_trigger(dispatcher: Dispatcher) -> None:
+def _back_off(dispatcher: Dispatcher) -> None:
+    """Back off before the next dispatch; after Retry.Max failures, close the partition consumer instead."""
     child = dispatcher.child
     client = child.client
     if 0 < client.settings.consumer_retry_max <= child.retries:
         child.report_error(errors.RETRIES_EXHAUSTED)
         child.close()
         dispatcher.move(D.HANDING_OVER)
-        _check_released(dispatcher, None)
+        _end_if_released(dispatcher, None)
         return
     if dispatcher.state is D.BACKING_OFF:
         return
@@ -196,7 +204,8 @@ def _on_trigger(dispatcher: Dispatcher) -> None:
     client.sleep(dispatcher, client.now + backoff_ms)
 
 
-def _dispatch(dispatcher: Dispatcher, payload: object) -> None:
+def _on_backoff_elapsed(dispatcher: Dispatcher, payload: object) -> None:
+    """Leave the broker consumer, and refresh the metadata to find the next one."""
     child = dispatcher.child
     child.switching = False
     if child.consumer is not None:
@@ -208,15 +217,16 @@ def _dispatch(dispatcher: Dispatcher, payload: object) -> None:
 
 def _on_refreshed(dispatcher: Dispatcher, error: GoError | None) -> None:
     child = dispatcher.child
-    leader = error or child.preferred_broker()
-    if not isinstance(leader, GoError):
+    broker_and_epoch = error or child.preferred_broker()
+    if not isinstance(broker_and_epoch, GoError):
         dispatcher.move(D.QUEUEING)
-        subscribe(child, dispatcher, *leader)
+        broker, leader_epoch = broker_and_epoch
+        subscribe(child, dispatcher, broker, leader_epoch)
         return
     if child.dispatcher_stopped or child.dying:
         _end_dispatcher(dispatcher)
         return
-    child.report_error(leader)
+    child.report_error(broker_and_epoch)
     child.redispatch()
     dispatcher.move(D.WAITING)
 
@@ -243,10 +253,11 @@ def _on_queued(dispatcher: Dispatcher, is_queued: bool) -> None:
         subscribe_again(dispatcher.child, dispatcher)
         return
     dispatcher.move(D.WAITING)
-    _check(dispatcher, None)
+    _handle_flags(dispatcher, None)
 
 
-def _check_released(dispatcher: Dispatcher, payload: object) -> None:
+def _end_if_released(dispatcher: Dispatcher, payload: object) -> None:
+    """End the dispatcher unless a broker consumer still has the partition."""
     child = dispatcher.child
     is_released = child.subscription is None or child.subscription.released
     if child.consumer is None or child.dispatcher_stopped or is_released:
@@ -254,6 +265,7 @@ def _check_released(dispatcher: Dispatcher, payload: object) -> None:
 
 
 def _end_dispatcher(dispatcher: Dispatcher) -> None:
+    """Leave the broker consumer, remove the partition consumer from the client, and end the feeder."""
     child = dispatcher.child
     dispatcher.move(D.ENDED)
     if child.consumer is not None:
@@ -263,8 +275,8 @@ def _end_dispatcher(dispatcher: Dispatcher) -> None:
 
 
 Dispatcher.TABLE = {
-    "check": row(D, WAITING=_check, BACKING_OFF=_check, HANDING_OVER=_check_released),
-    "timer_elapsed": row(D, BACKING_OFF=_dispatch),
+    "check": row(D, WAITING=_handle_flags, BACKING_OFF=_handle_flags, HANDING_OVER=_end_if_released),
+    "timer_elapsed": row(D, BACKING_OFF=_on_backoff_elapsed),
     "metadata_refreshed": row(D, REFRESHING=_on_refreshed),
     "subscription_queued": row(D, QUEUEING=_on_queued),
 }
@@ -286,7 +298,8 @@ class FeederState(States):
 E = FeederState
 # Aliases of the states that are checked with each response: Enum attribute access is slow before Python 3.12.
 IDLE, PUSHING = E.IDLE, E.PUSHING
-HOLDING = (PUSHING, E.FINISHING)
+# The states in which the feeder waits for free slots in the channel.
+BLOCKED_STATES = (PUSHING, E.FINISHING)
 
 
 class Feeder(Routine):
@@ -309,56 +322,62 @@ class Feeder(Routine):
         # Whether one more tick may pass without a delivery before the feeder releases the broker consumer.
         self.tick_allowed = True
         self.unsent: deque[ModelRecord] = deque()
+        # A response that arrived before the feeder became idle.
         self.pending_block: tuple[BrokerSubscription, PartitionData] | None = None
-        self.closed = False
+        self.closed = False  # Whether the dispatcher has ended.
         # The subscription whose response the feeder holds.
         self.subscription: BrokerSubscription | None = None
 
     def push(self) -> bool:
         """Deliver messages until the channel is full; return whether all are delivered."""
         child, unsent = self.child, self.unsent
-        room = child.client.settings.channel_buffer_size - len(child.messages)
-        if room > 0 and unsent:
+        free_slots = child.client.settings.channel_buffer_size - len(child.messages)
+        if free_slots > 0 and unsent:
             self.ticker.take_tick(child.client.now)
             self.tick_allowed = True
-            for _ in range(min(room, len(unsent))):
+            for _ in range(min(free_slots, len(unsent))):
                 child.messages.append(unsent.popleft())
             child.client.wake(child.receiver, "messages_available")
         return not unsent
 
 
 def _on_block(feeder: Feeder, payload: tuple[BrokerSubscription, PartitionData]) -> None:
+    """Parse a response, deliver its messages, and acknowledge it as soon as all are delivered."""
     child = feeder.child
     feeder.subscription, block = payload
     messages, child.result = parse(child, block)
     if child.result is None:
         child.retries = 0
     if not messages:
-        _acknowledge(feeder)
+        _acknowledge_response(feeder)
         if feeder.state is not IDLE:
             _become_idle(feeder)
         return
     feeder.unsent.extend(messages)
     feeder.move(PUSHING)
-    _push(feeder, None)
+    _push_messages(feeder, None)
 
 
 def _keep_block(feeder: Feeder, payload: tuple[BrokerSubscription, PartitionData]) -> None:
     feeder.pending_block = payload
 
 
-def _push(feeder: Feeder, payload: object) -> None:
+def _push_messages(feeder: Feeder, payload: object) -> None:
+    """Deliver messages, and acknowledge the response if all are delivered; else wait for the next tick.
+
+    A closing partition consumer drops its messages.
+    """
     child = feeder.child
     if child.dying and feeder.unsent:
         feeder.unsent.clear()
     if feeder.push():
-        _acknowledge(feeder)
+        _acknowledge_response(feeder)
         _become_idle(feeder)
     elif not feeder.timer:
         child.client.sleep(feeder, feeder.ticker.at)
 
 
-def _acknowledge(feeder: Feeder) -> None:
+def _acknowledge_response(feeder: Feeder) -> None:
     assert feeder.subscription is not None
     feeder.subscription.consumer.fetcher.ack()
 
@@ -373,10 +392,11 @@ def _on_tick(feeder: Feeder, payload: object) -> None:
         return
     feeder.child.result = errors.TIMED_OUT
     feeder.move(E.FINISHING)
-    _acknowledge(feeder)
+    _acknowledge_response(feeder)
 
 
-def _push_last(feeder: Feeder, payload: object) -> None:
+def _push_remaining(feeder: Feeder, payload: object) -> None:
+    """Deliver messages; when all are delivered, subscribe to the broker consumer again."""
     child = feeder.child
     if child.dying:
         feeder.unsent.clear()
@@ -416,7 +436,7 @@ Feeder.TABLE = {
     "block_received": row(
         E, IDLE=_on_block, PUSHING=_keep_block, FINISHING=_keep_block, QUEUEING=_keep_block
     ),
-    "check": row(E, PUSHING=_push, FINISHING=_push_last),
+    "check": row(E, PUSHING=_push_messages, FINISHING=_push_remaining),
     "timer_elapsed": row(E, PUSHING=_on_tick),
     "subscription_queued": row(E, QUEUEING=_on_queued_again),
     "channels_closed": row(

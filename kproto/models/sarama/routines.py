@@ -75,11 +75,11 @@ class Scheduler:
         heapq.heappush(self._timers, (until, self._timer_count, routine))
 
     def expire(self) -> None:
-        """Wake all routines whose timer is due, in the order of their deadlines."""
+        """Run all routines whose timer is due, in the order of their deadlines, and those that they wake."""
         timers = self._timers
         while timers and timers[0][0] <= self.now:
-            _, number, routine = heapq.heappop(timers)
-            if routine.timer == number:
+            _, timer_number, routine = heapq.heappop(timers)
+            if routine.timer == timer_number:
                 routine.timer = 0
                 self.wake(routine, "timer_elapsed")
                 self.run()
@@ -113,7 +113,7 @@ class Routine:
 
 
 class Ticker:
-    """Go's time.Ticker: one tick every `period` ms. At most one tick is pending."""
+    """Go's time.Ticker: one tick every `period` ms, the next at `at`. At most one tick is pending."""
 
     __slots__ = ("at", "period")
 
@@ -132,8 +132,8 @@ def ignore(routine: Routine, payload: object) -> None:
     """Do nothing: the signal has no effect in this state."""
 
 
-def row(states: type[Enum], **special: Handler) -> Mapping[Enum, Handler]:
+def row(states: type[Enum], **handlers_by_state: Handler) -> Mapping[Enum, Handler]:
     """Return one row of a table: the handlers of the named states, and `ignore` for all others."""
     handlers: dict[Enum, Handler] = dict.fromkeys(states, ignore)
-    handlers.update({states[name]: handler for name, handler in special.items()})
+    handlers.update({states[name]: handler for name, handler in handlers_by_state.items()})
     return handlers

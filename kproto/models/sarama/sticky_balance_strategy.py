@@ -65,12 +65,16 @@ class _Movements:
     )
 
     def add(self, partition: TopicPartition, old: str, new: str) -> None:
+        """Record a move, merged with an earlier move of the partition.
+
+        A move back to the partition's first owner cancels both moves.
+        """
         if partition not in self.pair_of:
-            self._record(partition, (old, new))
+            self._record_move(partition, (old, new))
             return
-        previous_pair = self._forget(partition)
-        if previous_pair[0] != new:
-            self._record(partition, (previous_pair[0], new))
+        first_owner, _ = self._forget_move(partition)
+        if first_owner != new:
+            self._record_move(partition, (first_owner, new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
         """Return the partition to move from `old` to `new`.
@@ -83,14 +87,14 @@ class _Movements:
             return partition
         if partition in self.pair_of:
             old = self.pair_of[partition][0]
-        previous_owner = pairs.get((new, old))
-        return next(reversed(previous_owner)) if previous_owner else partition
+        opposite_moves = pairs.get((new, old))
+        return next(reversed(opposite_moves)) if opposite_moves else partition
 
-    def _record(self, partition: TopicPartition, pair: Pair) -> None:
+    def _record_move(self, partition: TopicPartition, pair: Pair) -> None:
         self.pair_of[partition] = pair
         self.by_topic.setdefault(partition.topic, {}).setdefault(pair, {})[partition] = None
 
-    def _forget(self, partition: TopicPartition) -> Pair:
+    def _forget_move(self, partition: TopicPartition) -> Pair:
         pair = self.pair_of.pop(partition)
         pairs = self.by_topic[partition.topic]
         del pairs[pair][partition]
@@ -123,10 +127,13 @@ class _StickyPlan:
                 self.potential_members[partition].append(member_id)
             self.assignment.setdefault(member_id, [])
         self.owner: dict[TopicPartition, str] = {}
-        self.unassigned = self._find_unassigned(members)
+        self.unassigned = self._apply_claims(members)
 
-    def _find_unassigned(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
-        """Return the partitions without a subscribed owner; drop claims to partitions that do not exist."""
+    def _apply_claims(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
+        """Record the owners, drop claims without a subscription, and return the unassigned partitions.
+
+        Claims to partitions that do not exist are dropped without a record.
+        """
         unassigned: list[TopicPartition] = []
         for member_id, partitions in self.assignment.items():
             existing = [partition for partition in partitions if partition in self.potential_members]
@@ -141,34 +148,43 @@ class _StickyPlan:
     # -- balancing
 
     def balance(self) -> None:
+        """Assign the unassigned partitions, and then move partitions until the assignment is balanced.
+
+        Moves that do not improve the balance are kept. As in sarama, the attempt to undo them only loses the
+        members with which no partition can be exchanged.
+        """
         order = self._sorted_partitions()
-        member_ids = self._by_load()
-        initializing = not self.assignment[member_ids[0]]
-        for partition in self.unassigned:
-            for member_id in self._by_load():
-                if partition in self.potential_partitions[member_id]:
-                    self.assignment[member_id].append(partition)
-                    self.owner[partition] = member_id
-                    break
+        least_loaded = self._members_by_load()[0]
+        initializing = not self.assignment[least_loaded]
+        self._assign_unassigned()
         order = [partition for partition in order if len(self.potential_members[partition]) >= 2]
-        fixed = {
+        fixed_assignment = {
             member_id: self.assignment[member_id]
             for member_id in self.potential_partitions
             if not self._can_participate(member_id)
         }
-        for member_id in fixed:
+        for member_id in fixed_assignment:
             del self.assignment[member_id]
         previous_assignment = {
             member_id: list(partitions) for member_id, partitions in self.assignment.items()
         }
-        moved = self._reassign(order) if self.assignment else False
-        undone = (
+        moved = self._reassign_partitions(order) if self.assignment else False
+        undo_attempted = (
             not initializing
             and moved
             and _balance_score(self.assignment) >= _balance_score(previous_assignment)
         )
-        if not undone:
-            self.assignment.update(fixed)
+        if not undo_attempted:
+            self.assignment.update(fixed_assignment)
+
+    def _assign_unassigned(self) -> None:
+        """Assign each unassigned partition to the subscribed member with the fewest partitions, if any."""
+        for partition in self.unassigned:
+            for member_id in self._members_by_load():
+                if partition in self.potential_partitions[member_id]:
+                    self.assignment[member_id].append(partition)
+                    self.owner[partition] = member_id
+                    break
 
     def _sorted_partitions(self) -> list[TopicPartition]:
         """Return the partitions in the order in which the algorithm tries to move them."""
@@ -184,31 +200,32 @@ class _StickyPlan:
             if not remaining[member_id]:
                 del remaining[member_id]
                 continue
-            returning = [
-                position
-                for position, partition in enumerate(remaining[member_id])
+            returnable_indexes = [
+                index
+                for index, partition in enumerate(remaining[member_id])
                 if partition in self.previous_owners
             ]
-            ordered.append(remaining[member_id].pop(returning[0] if returning else 0))
+            ordered.append(remaining[member_id].pop(returnable_indexes[0] if returnable_indexes else 0))
         ordered_set = set(ordered)
         return ordered + [partition for partition in self.potential_members if partition not in ordered_set]
 
     def _all_subscriptions_equal(self) -> bool:
         return (
-            len({frozenset(taker) for taker in self.potential_members.values()}) <= 1
-            and len({frozenset(partition) for partition in self.potential_partitions.values()}) <= 1
+            len({frozenset(member_ids) for member_ids in self.potential_members.values()}) <= 1
+            and len({frozenset(partitions) for partitions in self.potential_partitions.values()}) <= 1
         )
 
-    def _by_load(self) -> list[str]:
+    def _members_by_load(self) -> list[str]:
         return sorted(self.assignment, key=lambda member_id: (len(self.assignment[member_id]), member_id))
 
     def _can_participate(self, member_id: str) -> bool:
+        """Return whether the member can gain a partition, or lose one to another member."""
         assignment = self.assignment[member_id]
         return len(assignment) < len(self.potential_partitions[member_id]) or any(
             len(self.potential_members[partition]) >= 2 for partition in assignment
         )
 
-    def _reassign(self, order: list[TopicPartition]) -> bool:
+    def _reassign_partitions(self, order: list[TopicPartition]) -> bool:
         """Move single partitions until the balance stops improving; return whether a partition was moved."""
         has_moved = False
         modified = True
@@ -222,10 +239,14 @@ class _StickyPlan:
         return has_moved
 
     def _move_if_better(self, partition: TopicPartition) -> bool:
+        """Move the partition if that improves the balance, preferably to its previous owner.
+
+        Returns whether a better owner exists, even if no member can be found to take the partition.
+        """
         load = len(self.assignment.get(self.owner[partition], ()))
         previous_owner = self.previous_owners.get(partition)
         if previous_owner is not None and load > len(self.assignment.get(previous_owner, ())) + 1:
-            self._move(partition, previous_owner)
+            self._move_partition(partition, previous_owner)
             return True
         if any(
             load > len(self.assignment.get(candidate, ())) + 1
@@ -234,17 +255,18 @@ class _StickyPlan:
             new_owner = next(
                 (
                     candidate
-                    for candidate in self._by_load()
+                    for candidate in self._members_by_load()
                     if partition in self.potential_partitions[candidate]
                 ),
                 None,
             )
             if new_owner is not None:
-                self._move(partition, new_owner)
+                self._move_partition(partition, new_owner)
             return True
         return False
 
-    def _move(self, partition: TopicPartition, new: str) -> None:
+    def _move_partition(self, partition: TopicPartition, new: str) -> None:
+        """Move the partition to member `new`, or move back another one that cancels an earlier move."""
         partition_to_move = self.movements.partition_to_move(partition, self.owner[partition], new)
         old = self.owner[partition_to_move]
         self.movements.add(partition_to_move, old, new)
@@ -253,10 +275,11 @@ class _StickyPlan:
         self.owner[partition_to_move] = new
 
     def _is_balanced(self) -> bool:
-        order = self._by_load()
-        if len(self.assignment[order[0]]) >= len(self.assignment[order[-1]]) - 1:
+        """Return whether no member can take a partition from a member that has more partitions."""
+        member_ids = self._members_by_load()
+        if len(self.assignment[member_ids[0]]) >= len(self.assignment[member_ids[-1]]) - 1:
             return True
-        for member_id in order:
+        for member_id in member_ids:
             load = len(self.assignment[member_id])
             if load == len(self.potential_partitions[member_id]):
                 continue

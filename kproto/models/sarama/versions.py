@@ -129,9 +129,9 @@ def parse_version(text: str) -> KafkaVersion:
     return version
 
 
-def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
+def newest_version(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
     """Return the request version in the table's newest entry that is not newer than `kafka_version`."""
-    return max(version for first, version in since.items() if first <= kafka_version)
+    return max(version for oldest_release, version in since.items() if oldest_release <= kafka_version)
 
 
 def versions_of(
@@ -142,8 +142,10 @@ def versions_of(
     `offsets_retention` is Offsets.Retention in ms.
     """
     if release == RELEASES[-1]:
-        return {api_key(request): highest(since, kafka_version) for request, since in SINCE.items()}
-    versions = {api_key(request): highest(since, kafka_version) for request, since in SINCE_1_38_1.items()}
+        return {api_key(request): newest_version(since, kafka_version) for request, since in SINCE.items()}
+    versions = {
+        api_key(request): newest_version(since, kafka_version) for request, since in SINCE_1_38_1.items()
+    }
     return {**versions, api_key(OffsetCommitRequest): 2 if offsets_retention else 1}
 
 

@@ -119,7 +119,9 @@ def test_close_looks_an_unknown_coordinator_up_to_leave(code: int, leaves: int) 
 
 
 def skip_the_last_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._finish(last))
+    patch.setattr(
+        offset_manager_close.LastFlush, "start", lambda flush: offset_manager_close._end_closing(flush)
+    )
     patch.setitem(
         offset_manager_close.LastFlush.EDGES, offset_manager_close.L.STOPPING, {offset_manager_close.L.DONE}
     )

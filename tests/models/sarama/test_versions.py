@@ -9,7 +9,7 @@ from kproto.group.subscription import Subscription
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import sarama
 from kproto.models.contract import ModelConfig
-from kproto.models.sarama.versions import SINCE, highest, parse_version, versions_of
+from kproto.models.sarama.versions import SINCE, newest_version, parse_version, versions_of
 from kproto.testing.world import World
 
 FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14
@@ -66,8 +66,8 @@ def test_an_old_member_has_an_older_subscription_and_no_instance_id(text: str, v
 def test_a_version_of_kafka_selects_the_requests_that_it_introduced() -> None:
     for since in SINCE.values():
         for first, version in since.items():
-            assert highest(since, first) == version
-            assert highest(since, (*first[:-1], first[-1] + 1)) >= version
+            assert newest_version(since, first) == version
+            assert newest_version(since, (*first[:-1], first[-1] + 1)) >= version
 
 
 @pytest.mark.parametrize(
