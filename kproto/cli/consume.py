@@ -12,7 +12,7 @@ from ..errors import ConfigError, DecodeError, KprotoError, MissingExtra
 from ..printable import escape_unprintable
 from .arguments import Subparsers, parse_digits, positive, topic_partitions
 from .connection import add_connection, client_options
-from .record_formats import add_formats, formatted, json_value
+from .record_formats import add_formats, format_value, json_value
 from .schema_formats import decoders
 from .tables import cell
 from .watch import interrupted_by_signals
@@ -270,7 +270,8 @@ def _print_record(record: ConsumerRecord, fields: list[str], options: argparse.N
         return
     has_timestamp = record.timestamp_type != "NoTimestampType"
     headers = ",".join(
-        f"{cell(name)}:{formatted(json_value(value, 'string'), 'string')}" for name, value in record.headers
+        f"{cell(name)}:{format_value(json_value(value, 'string'), 'string')}"
+        for name, value in record.headers
     )
     texts = {
         "timestamp": f"{record.timestamp_type}:{record.timestamp}" if has_timestamp else "NO_TIMESTAMP",
@@ -280,7 +281,7 @@ def _print_record(record: ConsumerRecord, fields: list[str], options: argparse.N
     }
     for part, format_name in (("key", options.key_format), ("value", options.value_format)):
         if part in fields:
-            texts[part] = formatted(_part_value(record, part, options), format_name)
+            texts[part] = format_value(_part_value(record, part, options), format_name)
     print("\t".join(texts[field] for field in _FIELDS if field in fields))
 
 

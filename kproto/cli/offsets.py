@@ -53,7 +53,7 @@ def add(commands: Subparsers) -> None:
         default="read_uncommitted",
         help="with read_committed, latest is the end of the committed records",
     )
-    delete = add_verb(verbs, "delete-records", _delete, "delete all records below an offset")
+    delete = add_verb(verbs, "delete-records", _delete_records, "delete all records below an offset")
     delete.add_argument(
         "partitions",
         nargs="+",
@@ -66,23 +66,23 @@ def add(commands: Subparsers) -> None:
 def _list(options: argparse.Namespace) -> int:
     from .times import offset_time
 
-    at = offset_time("--time", options.time)
+    offset_spec = offset_time("--time", options.time)
     offsets: dict[TopicPartition, OffsetAt] = {}
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
 
-        def collect(words: Sequence[str]) -> None:
+        def collect_offsets(words: Sequence[str]) -> None:
             partitions = [
                 partition for word in words for partition in topic_partitions("TOPIC", word, admin.partitions)
             ]
-            wants = dict.fromkeys(partitions, at)
+            specs = dict.fromkeys(partitions, offset_spec)
             offsets.update(
-                succeeded(lambda: admin.list_offsets(wants, isolation=options.isolation), failures)
+                succeeded(lambda: admin.list_offsets(specs, isolation=options.isolation), failures)
             )
 
         # All topics take one request. Otherwise each argument takes one, so that each can fail by itself.
-        calls = [[word] for word in options.topics] or [sorted(admin.topics())]
-        for _ in done_items(calls, collect, failures):
+        word_groups = [[word] for word in options.topics] or [sorted(admin.topics())]
+        for _ in done_items(word_groups, collect_offsets, failures):
             pass
     for (topic, number), listed in offsets.items():
         if options.json:
@@ -102,41 +102,43 @@ def _list(options: argparse.Namespace) -> int:
     return exit_code("offsets list", failures)
 
 
-def _delete(options: argparse.Namespace) -> int:
+def _delete_records(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
-    wanted = dict(_record_bound(word) for word in options.partitions)
+    bounds = dict(_parse_record_bound(word) for word in options.partitions)
     with admin_client(options) as admin:
         if not options.execute:
-            _print_plan(admin, wanted, failures)
+            _print_plan(admin, bounds, failures)
             say_not_executed("nothing was deleted")
             return exit_code("offsets delete-records", failures)
-        deleted = succeeded(lambda: admin.delete_records(wanted), failures)
-    for partition, start in deleted.items():
+        deleted = succeeded(lambda: admin.delete_records(bounds), failures)
+    for partition, low_watermark in deleted.items():
         if options.json:
-            print_json([{"topic": partition.topic, "partition": partition.partition, "lowWatermark": start}])
+            print_json(
+                [{"topic": partition.topic, "partition": partition.partition, "lowWatermark": low_watermark}]
+            )
         else:
-            print(f"partition: {cell(partition)}\tlow_watermark: {start}")
+            print(f"partition: {cell(partition)}\tlow_watermark: {low_watermark}")
     return exit_code("offsets delete-records", failures)
 
 
-def _print_plan(admin: Admin, wanted: dict[TopicPartition, int | str], failures: list[KprotoError]) -> None:
+def _print_plan(admin: Admin, bounds: dict[TopicPartition, int | str], failures: list[KprotoError]) -> None:
     """Print which records would be deleted; add the errors of missing partitions to `failures`."""
 
     def print_partition(partition: TopicPartition) -> None:
         [start] = admin.list_offsets({partition: "earliest"}).values()
         [end] = admin.list_offsets({partition: "latest"}).values()
-        bound = end.offset if wanted[partition] == "latest" else wanted[partition]
+        bound = end.offset if bounds[partition] == "latest" else bounds[partition]
         print(
             f"delete the records of {cell(partition)} below offset {bound}; "
             f"the first offset is {start.offset}"
         )
 
-    for _ in done_items(wanted, print_partition, failures):
+    for _ in done_items(bounds, print_partition, failures):
         pass
 
 
-def _record_bound(word: str) -> tuple[TopicPartition, int | str]:
-    """Parse TOPIC:P=OFFSET."""
+def _parse_record_bound(word: str) -> tuple[TopicPartition, int | str]:
+    """Parse TOPIC:P=OFFSET. The offset is a number, or "latest" for the end of the partition."""
     from consumer import TopicPartition
 
     name, _, offset = word.rpartition("=")

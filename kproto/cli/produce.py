@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ConfigError
 from .arguments import Subparsers, key_values, parse_digits
 from .connection import add_connection, client_options
-from .record_formats import TEXT_FORMATS, add_formats, bytes_in_json, parsed
+from .record_formats import TEXT_FORMATS, add_formats, bytes_in_json, encode_text
 from .schema_formats import add_schemas, encoders
 
 if TYPE_CHECKING:
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 # The time in ms for which a batch waits for further records (linger.ms), as in Java's producer.
 _LINGER_MS = 5
+# The number of records after which the command waits until they are written.
+_MAX_UNFINISHED = 10_000
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_KEYS = ("key", "value", "headers", "partition", "timestamp")
+_RECORD_KEYS = ("key", "value", "headers", "partition", "timestamp")
 
 
 def add(commands: Subparsers) -> None:
@@ -41,7 +43,9 @@ def add(commands: Subparsers) -> None:
     produce.add_argument(
         "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of each record"
     )
-    produce.add_argument("--partition", type=_partition, metavar="P", help="default: by the key, as in Java")
+    produce.add_argument(
+        "--partition", type=_parse_partition, metavar="P", help="default: by the key, as in Java"
+    )
     produce.add_argument(
         "--compression", choices=_CODECS, default="none", help="compress the batches; default: none"
     )
@@ -52,7 +56,7 @@ def add(commands: Subparsers) -> None:
     produce.set_defaults(run=_produce)
 
 
-def _partition(text: str) -> int:
+def _parse_partition(text: str) -> int:
     number = parse_digits(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
@@ -68,30 +72,30 @@ def _produce(options: argparse.Namespace) -> int:
 
     if sys.stdin.isatty():
         print("type one record per line, then press Ctrl-D", file=sys.stderr)
-    limit = int(options.timeout * 1_000)
+    timeout_ms = int(options.timeout * 1_000)
     config = client_options(
         options,
         compression_type=options.compression,
-        max_block_ms=limit,
-        request_timeout_ms=min(30_000, limit),
+        max_block_ms=timeout_ms,
+        request_timeout_ms=min(30_000, timeout_ms),
         linger_ms=_LINGER_MS,
-        delivery_timeout_ms=limit + _LINGER_MS,
+        delivery_timeout_ms=timeout_ms + _LINGER_MS,
     )
     headers = [(name, value.encode()) for name, value in key_values("--header", options.header).items()]
-    parse = _from_json if options.json else _from_text
+    parse_line = _record_from_json if options.json else _record_from_text
     options.encoders = encoders(options)
     deliveries: list[Delivery] = []
     with Producer(options.bootstrap, **config) as producer:
         try:
-            for number, line in enumerate(_lines(), 1):
-                record = _record(parse, line, number, options)
+            for line_number, line in enumerate(_lines(), 1):
+                record = _parse_record(parse_line, line, line_number, options)
                 record.setdefault("partition", options.partition)
                 record["headers"] = [*headers, *record.get("headers", ())]
                 deliveries.append(producer.send(options.topic, **record))
-                if len(deliveries) >= 10_000:
-                    _finish(producer.flush, deliveries, options)
+                if len(deliveries) >= _MAX_UNFINISHED:
+                    _await_deliveries(producer.flush, deliveries, options)
         finally:
-            _finish(producer.flush, deliveries, options)
+            _await_deliveries(producer.flush, deliveries, options)
     return 0
 
 
@@ -100,7 +104,7 @@ def _lines() -> Iterator[str]:
         yield line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
-def _finish(
+def _await_deliveries(
     flush: Callable[[float | None], None], deliveries: list[Delivery], options: argparse.Namespace
 ) -> None:
     """Wait until the records are written, print their offsets if `--json` is set, and clear `deliveries`."""
@@ -114,19 +118,20 @@ def _finish(
     deliveries.clear()
 
 
-def _record(
-    parse: Callable[[str, argparse.Namespace], dict[str, Any]],
+def _parse_record(
+    parse_line: Callable[[str, argparse.Namespace], dict[str, Any]],
     line: str,
-    number: int,
+    line_number: int,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
+    """Parse a line of stdin. Raises ConfigError, which names the line, if the line is invalid."""
     try:
-        return parse(line, options)
+        return parse_line(line, options)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"line {number} of stdin", line, f"allowed: {error}") from None
+        raise ConfigError(f"line {line_number} of stdin", line, f"allowed: {error}") from None
 
 
-def _from_text(line: str, options: argparse.Namespace) -> dict[str, Any]:
+def _record_from_text(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the key and the value of a line of text."""
     key: str | None = None
     value: str = line
@@ -135,26 +140,26 @@ def _from_text(line: str, options: argparse.Namespace) -> dict[str, Any]:
         if not separator:
             raise ValueError(f"KEY{options.key_separator}VALUE")
     return {
-        "key": _data(key, "key", options),
-        "value": _data(value, "value", options),
+        "key": _part_bytes(key, "key", options),
+        "value": _part_bytes(value, "value", options),
     }
 
 
-def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | None:
-    """Return the bytes of a key or value."""
+def _part_bytes(text: str | None, part: str, options: argparse.Namespace) -> bytes | None:
+    """Return the bytes of a key or value; None if there is no text, or if it is the null marker."""
     if text is None or text == options.null_marker:
         return None
     form = options.key_format if part == "key" else options.value_format
     try:
         encode = options.encoders.get(part)
-        return parsed(text, form) if encode is None else encode(text)
+        return encode_text(text, form) if encode is None else encode(text)
     # For values that do not fit the schema, the packages of the formats raise many kinds of errors.
     except Exception as error:
         raise ValueError(f"a {part} in the format {form} ({error})") from None
 
 
-def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
+def _record_from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `Producer.send` for a JSON object. Keys not in `_RECORD_KEYS` are ignored.
 
     The input may be the output of `kproto consume --json`. In the text formats (string, hex and base64), a
     JSON string is the text of the key or value. Any other JSON value, and every value in another format, is
@@ -168,20 +173,20 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise ValueError('an object such as {"key": "UA1", "value": "departed"}')
-    record = {name: value for name, value in cast("dict[str, Any]", fields).items() if name in _KEYS}
+    record = {name: value for name, value in cast("dict[str, Any]", fields).items() if name in _RECORD_KEYS}
     for part in ("key", "value"):
         value = record.get(part)
         if value is not None:
             form = options.key_format if part == "key" else options.value_format
-            is_text = isinstance(value, str) and form in TEXT_FORMATS
-            text = value if is_text else json.dumps(value, ensure_ascii=False)
+            is_format_text = isinstance(value, str) and form in TEXT_FORMATS
+            text = value if is_format_text else json.dumps(value, ensure_ascii=False)
             data = bytes_in_json(value) if form == "string" else None
-            record[part] = _data(text, part, options) if data is None else data
-    record["headers"] = [_header(header) for header in record.get("headers") or ()]
+            record[part] = _part_bytes(text, part, options) if data is None else data
+    record["headers"] = [_parse_header(header) for header in record.get("headers") or ()]
     return record
 
 
-def _header(header: Any) -> tuple[str, bytes | None]:
+def _parse_header(header: Any) -> tuple[str, bytes | None]:
     match header:
         case [str(name), str(value)]:
             return name, value.encode()

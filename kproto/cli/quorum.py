@@ -34,17 +34,19 @@ _REPLICA_TITLES = (
 
 def add_quorum_verbs(verbs: Subparsers) -> None:
     """Add the verbs `quorum`, `add-controller` and `remove-controller`."""
-    quorum = add_verb(verbs, "quorum", _quorum, "print the leader and the voters of the metadata quorum")
+    quorum = add_verb(
+        verbs, "quorum", _describe_quorum, "print the leader and the voters of the metadata quorum"
+    )
     quorum.add_argument("--replication", action="store_true", help="print how far each replica has read")
     adding = add_verb(
         verbs,
         "add-controller",
-        _add,
+        _add_voter,
         "make a controller a voter of the metadata quorum",
         epilog="Example: kproto cluster add-controller 4 --directory-id 5L0xoL9gTKa0Qt3k9UYy4A --listener "
         "CONTROLLER://host-4:9093 --execute --bootstrap localhost:9092",
     )
-    _add_controller(adding)
+    _add_controller_arguments(adding)
     adding.add_argument(
         "--listener",
         action="append",
@@ -53,23 +55,23 @@ def add_quorum_verbs(verbs: Subparsers) -> None:
         help="an advertised listener of the controller",
     )
     add_execute(adding, "add the controller")
-    removing = add_verb(verbs, "remove-controller", _remove, "remove a voter from the metadata quorum")
-    _add_controller(removing)
+    removing = add_verb(verbs, "remove-controller", _remove_voter, "remove a voter from the metadata quorum")
+    _add_controller_arguments(removing)
     add_execute(removing, "remove the controller")
 
 
-def _add_controller(parser: argparse.ArgumentParser) -> None:
+def _add_controller_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("controller", type=node_id, metavar="ID", help="the node.id of the controller")
     parser.add_argument(
         "--directory-id",
         required=True,
-        type=_directory_id,
+        type=_parse_directory_id,
         metavar="ID",
         help="the directory.id in meta.properties of the controller's metadata directory",
     )
 
 
-def _directory_id(text: str) -> UUID:
+def _parse_directory_id(text: str) -> UUID:
     # b64decode skips characters that are not base64, so the characters are checked first.
     if not re.fullmatch(r"[\w-]{22}", text, re.ASCII):
         message = f"{text!r} is not a directory id of 22 characters, such as 5L0xoL9gTKa0Qt3k9UYy4A"
@@ -86,7 +88,7 @@ def _endpoint_text(endpoint: RaftVoterEndpoint) -> str:
     return f"{endpoint.listener}://{address_text(endpoint.host, endpoint.port)}"
 
 
-def _quorum(options: argparse.Namespace) -> int:
+def _describe_quorum(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         cluster_id = admin.describe_cluster().cluster_id
         quorum = admin.describe_metadata_quorum()
@@ -107,33 +109,39 @@ def _leader(quorum: QuorumInfo) -> QuorumReplicaState:
 def _print_status(cluster_id: str | None, quorum: QuorumInfo, *, as_json: bool) -> None:
     leader = _leader(quorum)
     slowest = min(quorum.voters, key=lambda voter: voter.log_end_offset or 0)
-    lag_time: int | None = 0
-    if slowest.replica_id != leader.replica_id:
-        times = leader.last_caught_up_timestamp, slowest.last_caught_up_timestamp
-        lag_time = None if None in times else (times[0] or 0) - (times[1] or 0)
     values: dict[str, object] = {
         "clusterId": cluster_id,
         "leaderId": quorum.leader_id,
         "leaderEpoch": quorum.leader_epoch,
         "highWatermark": quorum.high_watermark,
         "maxFollowerLag": (leader.log_end_offset or 0) - (slowest.log_end_offset or 0),
-        "maxFollowerLagTimeMs": lag_time,
+        "maxFollowerLagTimeMs": _lag_ms(leader, slowest),
     }
     nodes = {
-        "currentVoters": _nodes(quorum, quorum.voters),
-        "currentObservers": _nodes(quorum, quorum.observers),
+        "currentVoters": _json_nodes(quorum, quorum.voters),
+        "currentObservers": _json_nodes(quorum, quorum.observers),
     }
     if as_json:
         print_json([{**values, **nodes}])
         return
     # As in kafka-metadata-quorum, an unknown time is -1, and lists of nodes are printed as JSON with spaces.
-    shown = {key: -1 if value is None else value for key, value in values.items()}
-    for key, value in {**shown, **{key: dumps(entries) for key, entries in nodes.items()}}.items():
+    printed_values = {key: -1 if value is None else value for key, value in values.items()}
+    node_texts = {key: dumps(entries) for key, entries in nodes.items()}
+    for key, value in {**printed_values, **node_texts}.items():
         title = f"{key[0].upper()}{key[1:]}:"
         print(f"{title:<23} {cell(value)}")
 
 
-def _nodes(quorum: QuorumInfo, replicas: Iterable[QuorumReplicaState]) -> list[dict[str, object]]:
+def _lag_ms(leader: QuorumReplicaState, slowest: QuorumReplicaState) -> int | None:
+    """Return the time in ms by which the slowest voter lags behind the leader, or None if it is unknown."""
+    if slowest.replica_id == leader.replica_id:
+        return 0
+    if leader.last_caught_up_timestamp is None or slowest.last_caught_up_timestamp is None:
+        return None
+    return leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp
+
+
+def _json_nodes(quorum: QuorumInfo, replicas: Iterable[QuorumReplicaState]) -> list[dict[str, object]]:
     """Return a dict for each replica: its id, plus its directory id and endpoints where they are known."""
     nodes: list[dict[str, object]] = []
     for replica in replicas:
@@ -153,14 +161,14 @@ def _print_replicas(quorum: QuorumInfo, *, as_json: bool) -> None:
     rows: list[tuple[object, ...]] = []
     for status, replicas in (("Leader", [leader]), ("Follower", followers), ("Observer", quorum.observers)):
         for replica in replicas:
-            end = -1 if replica.log_end_offset is None else replica.log_end_offset
+            log_end_offset = -1 if replica.log_end_offset is None else replica.log_end_offset
             directory = replica.replica_directory_id or UUID(int=0)
             rows.append(
                 (
                     replica.replica_id,
                     uuid_text(directory),
-                    end,
-                    (leader.log_end_offset or 0) - end,
+                    log_end_offset,
+                    (leader.log_end_offset or 0) - log_end_offset,
                     -1 if replica.last_fetch_timestamp is None else replica.last_fetch_timestamp,
                     -1 if replica.last_caught_up_timestamp is None else replica.last_caught_up_timestamp,
                     status,
@@ -173,13 +181,13 @@ def _print_replicas(quorum: QuorumInfo, *, as_json: bool) -> None:
         print_table([(title, len(title)) for title in _REPLICA_TITLES], rows)
 
 
-def _listener(word: str) -> RaftVoterEndpoint:
+def _parse_listener(word: str) -> RaftVoterEndpoint:
     """Parse NAME://HOST:PORT."""
     from consumer import RaftVoterEndpoint
 
-    name, _, place = word.partition("://")
+    name, _, host_and_port = word.partition("://")
     try:
-        host, port = address(place)
+        host, port = address(host_and_port)
     except argparse.ArgumentTypeError:
         name = ""
         host, port = "", 0
@@ -189,36 +197,34 @@ def _listener(word: str) -> RaftVoterEndpoint:
     return RaftVoterEndpoint(name, host, port)
 
 
-def _add(options: argparse.Namespace) -> int:
-    endpoints = [_listener(word) for word in options.listener]
+def _add_voter(options: argparse.Namespace) -> int:
+    endpoints = [_parse_listener(word) for word in options.listener]
     if options.execute:
         with admin_client(options) as admin:
             admin.add_raft_voter(options.controller, options.directory_id, endpoints)
-    shown = ", ".join(map(_endpoint_text, endpoints))
-    return _report(
-        options,
-        "Add",
-        "added",
+    endpoints_text = ", ".join(map(_endpoint_text, endpoints))
+    text = (
         f"controller {options.controller} with directory id {uuid_text(options.directory_id)} and "
-        f"endpoints: {shown}",
+        f"endpoints: {endpoints_text}"
     )
+    return _report_change(options, text, verb="Add", participle="added")
 
 
-def _remove(options: argparse.Namespace) -> int:
+def _remove_voter(options: argparse.Namespace) -> int:
     if options.execute:
         with admin_client(options) as admin:
             admin.remove_raft_voter(options.controller, options.directory_id)
     text = f"KRaft controller {options.controller} with directory id {uuid_text(options.directory_id)}"
-    return _report(options, "Remove", "removed", text)
+    return _report_change(options, text, verb="Remove", participle="removed")
 
 
-def _report(options: argparse.Namespace, command: str, done: str, text: str) -> int:
+def _report_change(options: argparse.Namespace, text: str, *, verb: str, participle: str) -> int:
     """Print what was done or, without --execute, what the command would do."""
     if not options.execute:
-        print(f"{command} {cell(text)}")
-        return say_not_executed(f"no controller was {done}")
+        print(f"{verb} {cell(text)}")
+        return say_not_executed(f"no controller was {participle}")
     if options.json:
-        print_json([{"controller": options.controller, "done": done}])
+        print_json([{"controller": options.controller, "done": participle}])
     else:
-        print(f"{done.capitalize()} {cell(text)}")
+        print(f"{participle.capitalize()} {cell(text)}")
     return 0

@@ -53,7 +53,7 @@ def add(commands: Subparsers) -> None:
         help=f"only of entities that have exactly these types: {', '.join(_TYPES)}",
     )
     describe = add_verb(verbs, "describe", _describe, "print the quotas of one entity")
-    _add_entity(describe)
+    _add_entity_options(describe)
     alter = add_verb(
         verbs,
         "alter",
@@ -65,13 +65,13 @@ def add(commands: Subparsers) -> None:
         epilog="Example: kproto quotas alter --user alice --set producer_byte_rate=1048576 --execute "
         "--bootstrap localhost:9092",
     )
-    _add_entity(alter)
+    _add_entity_options(alter)
     alter.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set a quota")
     alter.add_argument("--delete", action="append", default=[], metavar="NAME", help="delete a quota")
     add_execute(alter, "change the quotas")
 
 
-def _add_entity(parser: argparse.ArgumentParser) -> None:
+def _add_entity_options(parser: argparse.ArgumentParser) -> None:
     for option, kind in (("user", "a user"), ("client", "a client id"), ("ip", "an IP address")):
         group = parser.add_mutually_exclusive_group()
         group.add_argument(f"--{option}", metavar="NAME", help=kind)
@@ -85,7 +85,7 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _entity(options: argparse.Namespace) -> ClientQuotaEntity:
+def _parse_entity(options: argparse.Namespace) -> ClientQuotaEntity:
     from consumer import ClientQuotaEntity
 
     entity = ClientQuotaEntity(options.user, options.client, options.ip)
@@ -109,47 +109,48 @@ def _list(options: argparse.Namespace) -> int:
         kinds.add(_TYPES[name])
     with admin_client(options) as admin:
         described = admin.describe_client_quotas(dict.fromkeys(kinds), strict=bool(kinds))
-    _print(described, as_json=options.json)
+    _print_quotas(described, as_json=options.json)
     return 0
 
 
 def _describe(options: argparse.Namespace) -> int:
-    entity = _entity(options)
+    entity = _parse_entity(options)
     with admin_client(options) as admin:
         described = admin.describe_client_quotas(dict(entity.names()), strict=True)
-    _print(described, as_json=options.json)
+    _print_quotas(described, as_json=options.json)
     return 0
 
 
-def _print(described: Mapping[ClientQuotaEntity, Mapping[str, float]], *, as_json: bool) -> None:
+def _print_quotas(described: Mapping[ClientQuotaEntity, Mapping[str, float]], *, as_json: bool) -> None:
     if as_json:
         print_json(
-            {"entity": _names(entity), "quotas": _json(quotas)} for entity, quotas in described.items()
+            {"entity": _json_names(entity), "quotas": _json_quotas(quotas)}
+            for entity, quotas in described.items()
         )
         return
     for entity, quotas in described.items():
         shown = ", ".join(f"{cell(name)}={double_text(value)}" for name, value in quotas.items())
-        print(f"Quota configs for {_title(entity)} are {shown}")
+        print(f"Quota configs for {_entity_text(entity)} are {shown}")
 
 
-def _json(quotas: Mapping[str, float]) -> dict[str, float | str]:
+def _json_quotas(quotas: Mapping[str, float]) -> dict[str, float | str]:
     """Return quotas as JSON values: NaN and infinity become strings, because JSON has no such numbers."""
     return {name: value if isfinite(value) else double_text(value) for name, value in quotas.items()}
 
 
-def _names(entity: ClientQuotaEntity) -> dict[str, str | None]:
-    """Return the names of an entity by type. None stands for the default entity of a type."""
+def _json_names(entity: ClientQuotaEntity) -> dict[str, str | None]:
+    """Return the names of an entity by type, for `--json`. None stands for a type's default entity."""
     return {kind: name or None for kind, name in entity.names().items()}
 
 
-def _title(entity: ClientQuotaEntity) -> str:
+def _entity_text(entity: ClientQuotaEntity) -> str:
     return ", ".join(
         f"{_TITLES[kind]} '{cell(name)}'" if name else f"the default {_TITLES[kind]}"
         for kind, name in entity.names().items()
     )
 
 
-def _changes(options: argparse.Namespace) -> dict[str, float | None]:
+def _parse_changes(options: argparse.Namespace) -> dict[str, float | None]:
     """Return the new value of each quota in the options; None deletes a quota."""
     changes: dict[str, float | None] = {}
     for name, text in key_values("--set", options.set).items():
@@ -167,13 +168,13 @@ def _changes(options: argparse.Namespace) -> dict[str, float | None]:
 
 
 def _alter(options: argparse.Namespace) -> int:
-    entity, changes = _entity(options), _changes(options)
+    entity, changes = _parse_entity(options), _parse_changes(options)
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         before = admin.describe_client_quotas(dict(entity.names()), strict=True).get(entity, {})
         # As in kafka-configs, deleting a quota that is not set is an error: its name may be misspelled.
         failures += [
-            KprotoError(f"{_title(entity)} has no quota {brief(name)}, which --delete names")
+            KprotoError(f"{_entity_text(entity)} has no quota {brief(name)}, which --delete names")
             for name in options.delete
             if name not in before
         ]
@@ -186,18 +187,18 @@ def _alter(options: argparse.Namespace) -> int:
         return exit_code("quotas alter", failures)
     if not options.execute:
         for name, value in changes.items():
-            now = double_text(before[name]) if name in before else "not set"
+            current = double_text(before[name]) if name in before else "not set"
             change = "delete" if value is None else f"set to {double_text(value)}"
-            print(f"{cell(name)} of {_title(entity)}, now {now}: {change}")
+            print(f"{cell(name)} of {_entity_text(entity)}, now {current}: {change}")
         return say_not_executed("no quota was changed")
     if options.json:
-        print_json([{"entity": _names(entity), "done": "altered"}])
+        print_json([{"entity": _json_names(entity), "done": "altered"}])
     else:
-        print(_done(entity))
+        print(_completion_text(entity))
     return 0
 
 
-def _done(entity: ClientQuotaEntity) -> str:
+def _completion_text(entity: ClientQuotaEntity) -> str:
     """Return what kafka-configs prints for a change. The text names only the first type of the entity."""
     [(kind, name), *_] = entity.names().items()
     plural = next(key for key, value in _TYPES.items() if value == kind)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # The node ids of each partition's replicas; None cancels a reassignment.
 Moves: TypeAlias = "dict[TopicPartition, list[int] | None]"
 
-_FORM = (
+_PLAN_FORM = (
     'allowed: Kafka\'s JSON, {"version":1,"partitions":[{"topic":"flights","partition":0,"replicas":[1,2]}]}'
 )
 
@@ -72,7 +72,7 @@ def add_reassignment_verbs(verbs: Subparsers) -> None:
         metavar="TOPIC:P=NODES",
         help="the node ids of the replicas, such as flights:0=1,2; flights:0=cancel ends a move",
     )
-    _add_file(reassign)
+    _add_file_option(reassign)
     reassign.add_argument("--cancel", action="store_true", help="end the moves of these partitions")
     add_execute(reassign, "begin the moves")
 
@@ -84,13 +84,13 @@ def add_reassignment_verbs(verbs: Subparsers) -> None:
         description="Print whether reassignments are completed. The exit code is 1 if one of them is not.",
     )
     verify.add_argument("moves", nargs="*", metavar="TOPIC:P=NODES", help="as for `reassign`")
-    _add_file(verify)
+    _add_file_option(verify)
 
-    moves = add_verb(verbs, "reassignments", _reassignments, "print the reassignments in progress")
+    moves = add_verb(verbs, "reassignments", _list_reassignments, "print the reassignments in progress")
     moves.add_argument("topics", nargs="*", metavar="TOPIC[:P,P]", help="default: all topics")
 
 
-def _add_file(parser: argparse.ArgumentParser) -> None:
+def _add_file_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--file", metavar="FILE", help="a plan in the JSON of kafka-reassign-partitions; - is stdin"
     )
@@ -99,12 +99,12 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 # ---- plans
 
 
-def _moves(options: argparse.Namespace) -> Moves:
+def _parse_moves(options: argparse.Namespace) -> Moves:
     """Return the reassignments that the arguments and the file describe."""
     moves: Moves = {}
     for partition, nodes in [
-        *map(_move, options.moves),
-        *(_file_moves(options.file) if options.file is not None else ()),
+        *map(_parse_move, options.moves),
+        *(_read_plan(options.file) if options.file is not None else ()),
     ]:
         if partition in moves:
             raise ConfigError("TOPIC:P=NODES", str(partition), "allowed: each partition once")
@@ -114,7 +114,7 @@ def _moves(options: argparse.Namespace) -> Moves:
     return moves
 
 
-def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
+def _parse_move(word: str) -> tuple[TopicPartition, list[int] | None]:
     """Parse TOPIC:P=NODES."""
     from consumer import TopicPartition
 
@@ -131,8 +131,8 @@ def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
     return TopicPartition(topic, int(number)), None if nodes == "cancel" else parsed
 
 
-def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
-    """Read a plan of kafka-reassign-partitions."""
+def _read_plan(file: str) -> list[tuple[TopicPartition, list[int]]]:
+    """Read a plan of kafka-reassign-partitions. Raises ConfigError for an invalid plan."""
     import msgspec
 
     from consumer import TopicPartition
@@ -144,17 +144,17 @@ def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
     try:
         plan = msgspec.json.decode(text, type=_Plan)
     except msgspec.MsgspecError as error:
-        raise ConfigError("--file", file, f"{_FORM} ({error})") from None
+        raise ConfigError("--file", file, f"{_PLAN_FORM} ({error})") from None
     if plan.get("version", 1) != 1:
         raise ConfigError("--file", file, "allowed: a plan of version 1")
     for entry in plan["partitions"]:
         replicas = entry["replicas"]
         if not replicas:
-            raise ConfigError("--file", file, f"{_FORM} (a partition has no replicas)")
+            raise ConfigError("--file", file, f"{_PLAN_FORM} (a partition has no replicas)")
         if not entry["topic"] or not all(0 <= number < 2**31 for number in (entry["partition"], *replicas)):
-            raise ConfigError("--file", file, f"{_FORM} (a topic, partition or replica is invalid)")
+            raise ConfigError("--file", file, f"{_PLAN_FORM} (a topic, partition or replica is invalid)")
         if len(set(replicas)) < len(replicas):
-            raise ConfigError("--file", file, f"{_FORM} (a partition has two replicas on one broker)")
+            raise ConfigError("--file", file, f"{_PLAN_FORM} (a partition has two replicas on one broker)")
         if set(entry.get("log_dirs", ())) - {"any"}:
             raise ConfigError("--file", file, 'allowed: "any" in log_dirs; brokers choose the directory')
     return [
@@ -179,7 +179,7 @@ def _plan_json(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, ob
     }
 
 
-def _current(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+def _current_replicas(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
     """Return the replicas of all partitions of these topics."""
     from consumer import TopicPartition
 
@@ -197,8 +197,8 @@ def _current(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[
 def _propose(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         racks = {node.id: node.rack for node in admin.describe_cluster().nodes}
-        before = _current(admin, options.topics)
-    proposed = _proposal(before, racks, options.brokers, is_rack_aware=not options.disable_rack_aware)
+        before = _current_replicas(admin, options.topics)
+    proposed = _propose_replicas(before, racks, options.brokers, is_rack_aware=not options.disable_rack_aware)
     if options.json:
         print_json([_plan_json(proposed)])
         return 0
@@ -209,7 +209,7 @@ def _propose(options: argparse.Namespace) -> int:
     return 0
 
 
-def _proposal(
+def _propose_replicas(
     before: Mapping[TopicPartition, Sequence[int]],
     racks: Mapping[int, str | None],
     chosen: Sequence[int] | None,
@@ -227,15 +227,19 @@ def _proposal(
     brokers = chosen or sorted(racks)
     missing = sorted(set(brokers) - set(racks))
     if missing:
-        raise ConfigError("--brokers", _nodes(missing), f"allowed: {_nodes(sorted(racks))}")
-    largest = max(map(len, before.values()), default=1)
-    if largest > len(brokers):
-        allowed = f"allowed: at least {largest} brokers, because a partition has {largest} replicas"
-        raise ConfigError("--brokers", _nodes(brokers), allowed)
+        raise ConfigError("--brokers", _nodes_text(missing), f"allowed: {_nodes_text(sorted(racks))}")
+    most_replicas = max(map(len, before.values()), default=1)
+    if most_replicas > len(brokers):
+        allowed = (
+            f"allowed: at least {most_replicas} brokers, because a partition has {most_replicas} replicas"
+        )
+        raise ConfigError("--brokers", _nodes_text(brokers), allowed)
     without_rack = [node for node in brokers if racks[node] is None]
     if is_rack_aware and 0 < len(without_rack) < len(brokers):
-        allowed = f"brokers {_nodes(without_rack)} have no rack; add --disable-rack-aware to ignore all racks"
-        raise ConfigError("--brokers", _nodes(brokers), allowed)
+        allowed = (
+            f"brokers {_nodes_text(without_rack)} have no rack; add --disable-rack-aware to ignore all racks"
+        )
+        raise ConfigError("--brokers", _nodes_text(brokers), allowed)
     if not is_rack_aware or without_rack:
         racks = {}
     return spread({partition: len(nodes) for partition, nodes in before.items()}, brokers, racks)
@@ -257,50 +261,59 @@ def spread(
         by_rack.setdefault(racks.get(broker), []).append(broker)
     # The first broker of each rack, then the second broker of each rack, and so on.
     ordered = sorted(brokers, key=lambda node: (by_rack[racks.get(node)].index(node), str(racks.get(node))))
-    result: dict[TopicPartition, list[int]] = {}
+    assigned: dict[TopicPartition, list[int]] = {}
     count = len(ordered)
     for number, (partition, factor) in enumerate(sorted(factors.items())):
         # In each round, every broker becomes the preferred leader of one partition. After each round, the
         # other replicas are shifted by one more broker, so several brokers take over the load of a failed
         # one.
-        shift = number // count % max(count - 1, 1)
-        followers = ordered[number % count + 1 :] + ordered[: number % count]
-        candidates = [ordered[number % count], *followers[shift:], *followers[:shift]]
-        chosen: list[int] = []
-        used: set[str | None] = set()
-        for node in candidates:
-            if len(chosen) < factor and (not racks or racks.get(node) not in used):
-                chosen.append(node)
-                used.add(racks.get(node))
-        chosen += [node for node in candidates if node not in chosen][: factor - len(chosen)]
-        result[partition] = chosen
-    return result
+        round_number, leader_position = divmod(number, count)
+        shift = round_number % max(count - 1, 1)
+        followers = ordered[leader_position + 1 :] + ordered[:leader_position]
+        candidates = [ordered[leader_position], *followers[shift:], *followers[:shift]]
+        assigned[partition] = _choose_replicas(candidates, factor, racks)
+    return assigned
+
+
+def _choose_replicas(candidates: Sequence[int], factor: int, racks: Mapping[int, str | None]) -> list[int]:
+    """Return the first `factor` candidates in different racks, then others if there are too few racks."""
+    chosen: list[int] = []
+    used_racks: set[str | None] = set()
+    for node in candidates:
+        if len(chosen) < factor and (not racks or racks.get(node) not in used_racks):
+            chosen.append(node)
+            used_racks.add(racks.get(node))
+    chosen += [node for node in candidates if node not in chosen][: factor - len(chosen)]
+    return chosen
 
 
 # ---- reassign, verify and list
 
 
 def _reassign(options: argparse.Namespace) -> int:
-    moves = _moves(options)
+    moves = _parse_moves(options)
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        current = _current(admin, [partition.topic for partition in moves])
+        current = _current_replicas(admin, [partition.topic for partition in moves])
         unknown = sorted(set(moves) - set(current))
         if unknown:
             missing = [KprotoError(f"partition {partition} does not exist") for partition in unknown]
             return exit_code("cluster reassign", missing)
         if not options.execute:
             for partition, nodes in sorted(moves.items()):
-                target = "cancel the move" if nodes is None else f"move to {_nodes(nodes)}"
-                print(f"{cell(partition)} on {_nodes(current[partition])}: {target}")
+                target = "cancel the move" if nodes is None else f"move to {_nodes_text(nodes)}"
+                print(f"{cell(partition)} on {_nodes_text(current[partition])}: {target}")
             return say_not_executed("no partition was moved")
-        before = {partition: current[partition] for partition, nodes in moves.items() if nodes is not None}
-        if before and not options.json:
+        moved_replicas = {
+            partition: current[partition] for partition, nodes in moves.items() if nodes is not None
+        }
+        if moved_replicas and not options.json:
             # The plan is printed before the request, because moves may begin even if the response is lost.
             print("The replicas before the moves, for `reassign --file`:")
-            print_json([_plan_json(before)])
-        done = succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
-    for partition in done if failures else moves:
+            print_json([_plan_json(moved_replicas)])
+        succeeded_moves = succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
+    # The call has a result only if a part of the moves failed.
+    for partition in succeeded_moves if failures else moves:
         verb = "canceled" if moves[partition] is None else "started"
         if options.json:
             print_json([{"topic": partition.topic, "partition": partition.partition, "done": verb}])
@@ -310,15 +323,17 @@ def _reassign(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    moves = _moves(options)
+    moves = _parse_moves(options)
     with admin_client(options) as admin:
-        current = _current(admin, [partition.topic for partition in moves])
+        current = _current_replicas(admin, [partition.topic for partition in moves])
         moving = admin.list_partition_reassignments(list(moves))
     states: dict[TopicPartition, str] = {}
     for partition, nodes in sorted(moves.items()):
         if nodes is None:
             raise ConfigError("TOPIC:P=NODES", f"{partition}=cancel", "allowed: the partition's target nodes")
-        states[partition] = _state(list(current.get(partition, ())), nodes, is_moving=partition in moving)
+        states[partition] = _move_state(
+            list(current.get(partition, ())), nodes, is_moving=partition in moving
+        )
     completed = [partition for partition, state in states.items() if state == "is completed."]
     if options.json:
         print_json({"topic": p.topic, "partition": p.partition, "completed": p in completed} for p in states)
@@ -329,16 +344,16 @@ def _verify(options: argparse.Namespace) -> int:
     return 0 if len(completed) == len(states) else 1
 
 
-def _state(replicas: list[int], nodes: list[int], *, is_moving: bool) -> str:
+def _move_state(replicas: list[int], nodes: list[int], *, is_moving: bool) -> str:
     """Return the state of a move to `nodes`, in the words of Kafka's tool."""
     if is_moving:
         return "is still in progress."
     if replicas == nodes:
         return "is completed."
-    return f"is not active, and its replicas are {_nodes(replicas)} instead of {_nodes(nodes)}."
+    return f"is not active, and its replicas are {_nodes_text(replicas)} instead of {_nodes_text(nodes)}."
 
 
-def _reassignments(options: argparse.Namespace) -> int:
+def _list_reassignments(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         partitions = None
         if options.topics:
@@ -367,10 +382,10 @@ def _print_moves(moves: Mapping[TopicPartition, PartitionReassignment], *, as_js
         return
     print("Current partition reassignments:" if moves else "No partition reassignments found.")
     for partition, move in sorted(moves.items()):
-        adding = f" adding: {_nodes(move.adding_replicas)}." if move.adding_replicas else ""
-        removing = f" removing: {_nodes(move.removing_replicas)}." if move.removing_replicas else ""
-        print(f"{cell(partition)}: replicas: {_nodes(move.replicas)}.{adding}{removing}")
+        adding = f" adding: {_nodes_text(move.adding_replicas)}." if move.adding_replicas else ""
+        removing = f" removing: {_nodes_text(move.removing_replicas)}." if move.removing_replicas else ""
+        print(f"{cell(partition)}: replicas: {_nodes_text(move.replicas)}.{adding}{removing}")
 
 
-def _nodes(nodes: Sequence[int]) -> str:
+def _nodes_text(nodes: Sequence[int]) -> str:
     return ",".join(map(str, nodes)) or "no broker"

@@ -29,7 +29,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
     add_registry(parser)
 
 
-def formatted(value: Any, form: str) -> str:
+def format_value(value: Any, form: str) -> str:
     """Return the text to print for a key or value that `json_value` returned; None becomes "null".
 
     On a terminal, unprintable characters are escaped.
@@ -65,10 +65,10 @@ def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
 
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON. Raises ValueError also for NaN and infinity, which Python's parser accepts."""
-    return json.loads(text, parse_constant=_reject_number, parse_float=_finite)
+    return json.loads(text, parse_constant=_reject_number, parse_float=_parse_finite)
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     return number if math.isfinite(number) else _reject_number(text)
 
@@ -92,7 +92,7 @@ def bytes_in_json(value: object) -> bytes | None:
             return None
 
 
-def parsed(text: str, form: str) -> bytes:
+def encode_text(text: str, form: str) -> bytes:
     """Return the bytes of a key or value that was given as text, in a format without a schema.
 
     Raises ValueError if the text is not in the format.

@@ -76,8 +76,8 @@ def test_a_move_that_is_not_completed_fails_the_verification(shell: Shell) -> No
 
 
 def test_a_move_in_progress_is_not_completed_although_its_new_replicas_exist() -> None:
-    assert reassignments._state([1, 2], [1, 2], is_moving=True) == "is still in progress."
-    assert reassignments._state([1, 2], [1, 2], is_moving=False) == "is completed."
+    assert reassignments._move_state([1, 2], [1, 2], is_moving=True) == "is still in progress."
+    assert reassignments._move_state([1, 2], [1, 2], is_moving=False) == "is completed."
 
 
 def test_moves_in_progress_are_listed_with_the_brokers_that_they_add_and_remove(
@@ -229,7 +229,7 @@ def test_a_plan_keeps_the_numbers_of_replicas_and_uses_racks_that_all_brokers_ha
     racks: dict[int, str | None], chosen: list[int] | None, is_rack_aware: bool, placed: list[list[int]]
 ) -> None:
     before = {P0: (9, 8), P1: (8, 9)}
-    proposed = reassignments._proposal(before, racks, chosen, is_rack_aware=is_rack_aware)
+    proposed = reassignments._propose_replicas(before, racks, chosen, is_rack_aware=is_rack_aware)
     assert [proposed[P0], proposed[P1]] == placed
 
 
@@ -249,9 +249,9 @@ def test_a_plan_that_ignores_racks_or_loses_replicas_is_rejected(
 ) -> None:
     before = {P0: (1,), P1: (1,) * replicas}
     with pytest.raises(ConfigError) as caught:
-        reassignments._proposal(before, racks, None, is_rack_aware=True)
+        reassignments._propose_replicas(before, racks, None, is_rack_aware=True)
     assert message in str(caught.value)
 
 
 def test_a_plan_for_a_topic_without_partitions_is_empty() -> None:
-    assert reassignments._proposal({}, {1: None}, None, is_rack_aware=True) == {}
+    assert reassignments._propose_replicas({}, {1: None}, None, is_rack_aware=True) == {}

@@ -1,4 +1,4 @@
-"""Keys and values in each format are printed as text and as JSON, and parsed again."""
+"""Keys and values in each format are printed as text and as JSON, and encode_text again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproto.cli.record_formats import FORMATS, formatted, json_value, parsed
+from kproto.cli.record_formats import FORMATS, encode_text, format_value, json_value
 
 # The format, the bytes, their text, and their value in a JSON line.
 CASES: list[tuple[str, bytes, str, Any]] = [
@@ -23,20 +23,20 @@ CASES: list[tuple[str, bytes, str, Any]] = [
 @pytest.mark.parametrize(("form", "data", "text", "value"), CASES)
 def test_a_value_has_a_text_and_a_json_form(form: str, data: bytes, text: str, value: Any) -> None:
     assert json_value(data, form) == value
-    assert formatted(value, form) == text
+    assert format_value(value, form) == text
     if form != "json" and data != b"\xff":
-        assert parsed(text, form) == data
+        assert encode_text(text, form) == data
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_missing_value_is_null(form: str) -> None:
-    assert formatted(None, form) == "null"
+    assert format_value(None, form) == "null"
     assert json_value(None, form) is None
 
 
 def test_json_is_sent_as_it_was_written() -> None:
-    assert parsed('{ "a" : 1 }', "json") == b'{ "a" : 1 }'
-    assert parsed("\udcff", "string") == b"\xff"
+    assert encode_text('{ "a" : 1 }', "json") == b'{ "a" : 1 }'
+    assert encode_text("\udcff", "string") == b"\xff"
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_json_is_sent_as_it_was_written() -> None:
 )
 def test_text_that_is_not_in_its_format_is_rejected(form: str, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?i){message}"):
-        parsed(text, form)
+        encode_text(text, form)
 
 
 def test_unprintable_characters_are_escaped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert formatted("\x1b[2J", "string") == "\x1b[2J"
+    assert format_value("\x1b[2J", "string") == "\x1b[2J"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert formatted("\x1b[2J", "string") == "\\u001b[2J"
-    assert formatted(["\x9b"], "avro") == '["\\u009b"]'
+    assert format_value("\x1b[2J", "string") == "\\u001b[2J"
+    assert format_value(["\x9b"], "avro") == '["\\u009b"]'
