@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from inspect import iscoroutinefunction
@@ -95,16 +95,16 @@ class ProducerRuntime:
         """
         raise NotImplementedError
 
-    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
-        """Wait as `wait` does, for memory. A change may wake only the first of the tasks that wait in line.
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        """Wait as `wait` does, for memory. A change may wake only the first of the tasks in `line`.
 
-        `is_first` says that the call has already waited in line. After its last wait it calls `leave_line`.
-        All waiting threads are woken, because there are few of them.
+        `is_first` says that the call has already waited in this line. After its last wait it calls
+        `leave_line`. All waiting threads are woken, because there are few of them.
         """
         return await self.wait(last_change, deadline)
 
-    def leave_line(self) -> None:
-        """Wake the next tasks that wait in line."""
+    def leave_line(self, line: Hashable) -> None:
+        """Wake the next tasks that wait in this line."""
 
     async def pause(self) -> None:
         """Let other tasks run."""

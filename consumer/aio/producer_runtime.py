@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -69,11 +69,11 @@ class AsyncProducerRuntime(ProducerRuntime):
     async def wait(self, last_change: int, deadline: int) -> bool:
         return await self.waiters.wait(last_change, deadline)
 
-    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
-        return await self.waiters.wait_in_line(last_change, deadline, is_first=is_first)
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        return await self.waiters.wait_in_line(line, last_change, deadline, is_first=is_first)
 
-    def leave_line(self) -> None:
-        self.waiters.leave_line()
+    def leave_line(self, line: Hashable) -> None:
+        self.waiters.leave_line(line)
 
     async def pause(self) -> None:
         await self.waiters.pause(delivering=False)

@@ -6,6 +6,8 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
+from itertools import islice
 
 from ..clock import now
 
@@ -20,8 +22,8 @@ class TaskWaiters:
         self.changes = 0
         # A dict, so that each of thousands of tasks removes its future without a search.
         self._futures: dict[asyncio.Future[None], None] = {}
-        # The tasks of which a change wakes only the first.
-        self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        # The lines of tasks of which a change wakes only the first.
+        self._lines: dict[Hashable, OrderedDict[asyncio.Future[None], None]] = {}
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
         # the monotonic clock is near 0 after a boot.
         self._pause_at = -math.inf
@@ -43,8 +45,8 @@ class TaskWaiters:
                 self._futures.pop(future, None)
         return True
 
-    async def wait_in_line(self, last_change: int, deadline: int, *, is_first: bool) -> bool:
-        """Wait as `wait` does, but also until all tasks before this one have been woken.
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
+        """Wait as `wait` does, but also until all tasks before this one in `line` have been woken.
 
         With `is_first` the task waits before all others. When it has ended its last wait, the task must call
         `leave_line`.
@@ -54,33 +56,32 @@ class TaskWaiters:
             return self.changes != last_change
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._line[future] = None
+        futures = self._lines.setdefault(line, OrderedDict())
+        futures[future] = None
         if is_first:
-            self._line.move_to_end(future, last=False)
+            futures.move_to_end(future, last=False)
         timer = loop.call_later(remaining_ms / 1000, _complete, future)
         try:
             await future
         finally:
             timer.cancel()
-            has_timed_out = self._line.pop(future, self) is None
+            has_timed_out = futures.pop(future, self) is None
+            if not futures and self._lines.get(line) is futures:
+                del self._lines[line]
         return not has_timed_out
 
-    def leave_line(self) -> None:
-        """Wake the next two tasks in line.
+    def leave_line(self, line: Hashable) -> None:
+        """Wake the next two tasks in `line`.
 
         If both succeed, four are woken next. So the number of tasks that wake in vain stays small.
         """
-        self._wake_line(2)
-
-    def _wake_line(self, count: int) -> None:
-        for _ in range(min(count, len(self._line))):
-            future, _ = self._line.popitem(last=False)
-            _complete(future)
+        _wake(self._lines.get(line, {}), 2)
 
     def notify(self) -> None:
-        """Count a change, and wake all waiting tasks, but of those in line only the first."""
+        """Count a change, and wake all waiting tasks, but only the first of each line."""
         self.changes += 1
-        self._wake_line(1)
+        for futures_in_line in self._lines.values():
+            _wake(futures_in_line, 1)
         futures, self._futures = self._futures, {}
         for future in futures:
             _complete(future)
@@ -107,6 +108,13 @@ def current_task() -> asyncio.Task[None] | None:
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+def _wake(futures: dict[asyncio.Future[None], None], count: int) -> None:
+    """Wake the first `count` tasks of a line."""
+    for future in list(islice(futures, count)):
+        del futures[future]
+        _complete(future)
 
 
 def _complete(future: asyncio.Future[None]) -> None:

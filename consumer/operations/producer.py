@@ -42,6 +42,8 @@ from ..records import EventCallback, GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
+# The line of the tasks that wait because buffer.memory is used up.
+_MEMORY = "memory"
 # Time (ms) for which `kill` waits for delivery callbacks.
 _KILL_MS = 5_000
 
@@ -86,12 +88,13 @@ class ProducerOperations:
         The result is None while the accumulator has no memory or no metadata for the call. `waited_ms` is the
         part of max_block_ms for which the same `send` has already waited. Raises RequestTimedOut.
 
-        If tasks wait for memory, only the first of them calls `attempt` after a response, and each success
-        lets two others continue. If all of them called it, n tasks would make about n * n calls.
+        Tasks that wait for memory wait in line, and those of a stalled partition in a line of their own.
+        After a response only the first of each line calls `attempt`, and each success lets two others
+        continue. If all tasks called it, n tasks would make about n * n calls.
         """
         runtime, records = self.runtime, self._records
         deadline = now() + max(0, self.options.max_block_ms - waited_ms)
-        is_in_line = False
+        line: TopicPartition | str | None = None
         try:
             while True:
                 last_change = runtime.changes
@@ -100,22 +103,22 @@ class ProducerOperations:
                     if records.has_notifications():
                         runtime.wake()
                     for_memory = result is None and records.waits_for_memory
-                    joins_line = for_memory and not records.waits_for_partition
+                    next_line = (records.stalled_partition or _MEMORY) if for_memory else None
                 if result is not None:
                     return result
-                if joins_line:
-                    is_first, is_in_line = is_in_line, True
-                    wait = runtime.wait_in_line(last_change, deadline, is_first=is_first)
-                else:
-                    if is_in_line:
-                        is_in_line = False
-                        runtime.leave_line()
+                previous_line, line = line, next_line
+                if previous_line is not None and previous_line != line:
+                    runtime.leave_line(previous_line)
+                if line is None:
                     wait = runtime.wait(last_change, deadline)
+                else:
+                    is_first = line == previous_line
+                    wait = runtime.wait_in_line(line, last_change, deadline, is_first=is_first)
                 if not await self._measure_wait(wait, for_memory=for_memory):
                     raise runtime.no_room()
         finally:
-            if is_in_line:
-                runtime.leave_line()
+            if line is not None:
+                runtime.leave_line(line)
 
     async def _measure_wait(self, wait: Awaitable[bool], *, for_memory: bool) -> bool:
         """Return the result of `wait`, and measure how long a send waits for memory or metadata."""

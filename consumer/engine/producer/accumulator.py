@@ -109,8 +109,8 @@ class RecordAccumulator:
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why_waiting = ""
         self.waits_for_memory = False
-        # If it waits for memory: whether only its partition accepts no records (see `_check_stalled`).
-        self.waits_for_partition = False
+        # The partition of this record, if it waits because the partition is stalled (see `_check_stalled`).
+        self.stalled_partition: TopicPartition | None = None
         # Why no records are accepted; "" while the accumulator accepts them.
         self.why_closed = ""
         self.partitioner = Partitioner()
@@ -397,7 +397,7 @@ class RecordAccumulator:
         more records. Otherwise batches would become smaller each time that the buffer is full.
         """
         self.why_waiting = f"the buffer of {self._options.buffer_memory} bytes is full"
-        self.waits_for_memory, self.waits_for_partition = True, False
+        self.waits_for_memory, self.stalled_partition = True, None
         sending_queues = {batch.queue for batch in self.open_batches if batch.sealed}
         for batch in [batch for batch in self.open_batches if batch.queue not in sending_queues]:
             self.seal(batch)
@@ -421,7 +421,7 @@ class RecordAccumulator:
             f"{queue.partition} has made no progress for {age} ms, "
             f"and half of the buffer of {options.buffer_memory} bytes is in use"
         )
-        self.waits_for_memory = self.waits_for_partition = True
+        self.waits_for_memory, self.stalled_partition = True, queue.partition
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:

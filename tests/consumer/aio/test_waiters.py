@@ -16,6 +16,7 @@ from consumer.aio import waiters as module
 from consumer.aio.waiters import TaskWaiters, current_task
 
 SOON = 60_000
+LINE = "line"
 
 
 def run(story: Callable[[TaskWaiters], Coroutine[Any, Any, None]]) -> None:
@@ -50,7 +51,7 @@ def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> N
         woken: list[int] = []
 
         async def wait(number: int) -> None:
-            assert await waiters.wait_in_line(0, clock.now() + SOON, is_first=number == 3)
+            assert await waiters.wait_in_line(LINE, 0, clock.now() + SOON, is_first=number == 3)
             woken.append(number)
 
         tasks = [asyncio.create_task(wait(number)) for number in range(4)]
@@ -58,23 +59,43 @@ def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> N
         waiters.notify()
         await tasks[3]
         assert woken == [3]
-        waiters.leave_line()
+        waiters.leave_line(LINE)
         await asyncio.gather(tasks[0], tasks[1])
         assert woken == [3, 0, 1]
         tasks[2].cancel()
         await asyncio.gather(tasks[2], return_exceptions=True)
-        assert not waiters._line
+        assert not waiters._lines
+
+    run(story)
+
+
+def test_a_change_wakes_the_first_task_of_each_line() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        tasks = [
+            asyncio.create_task(waiters.wait_in_line(line, 0, clock.now() + SOON, is_first=False))
+            for line in (1, 1, 2, 2)
+        ]
+        await asyncio.sleep(0)
+        waiters.notify()
+        await asyncio.gather(tasks[0], tasks[2])
+        assert not tasks[1].done()
+        waiters.leave_line(1)
+        await tasks[1]
+        assert not tasks[3].done()
+        tasks[3].cancel()
+        await asyncio.gather(tasks[3], return_exceptions=True)
+        assert not waiters._lines
 
     run(story)
 
 
 def test_a_wait_in_line_ends_at_its_deadline_and_is_forgotten() -> None:
     async def story(waiters: TaskWaiters) -> None:
-        assert not await waiters.wait_in_line(0, clock.now() + 10, is_first=False)
-        assert not waiters._line
-        assert not await waiters.wait_in_line(0, clock.now() - 1, is_first=False)
+        assert not await waiters.wait_in_line(LINE, 0, clock.now() + 10, is_first=False)
+        assert not waiters._lines
+        assert not await waiters.wait_in_line(LINE, 0, clock.now() - 1, is_first=False)
         waiters.notify()
-        assert await waiters.wait_in_line(0, clock.now() - 1, is_first=False)
+        assert await waiters.wait_in_line(LINE, 0, clock.now() - 1, is_first=False)
 
     run(story)
 

@@ -205,3 +205,34 @@ def test_close_raises_the_error_of_a_commit_and_logs_that_of_the_records(
         producer.close(1)
     assert [record.getMessage() for record in caplog.records] == ["and: 2 records were not sent"]
     assert producer._runtime.ended
+
+
+@pytest.mark.parametrize("stalled_partition", [None, T0])
+def test_of_the_sends_that_wait_for_memory_or_for_a_partition_a_change_wakes_one(
+    stalled_partition: TopicPartition | None,
+) -> None:
+    """If it woke all of them, sends to other partitions would become slow."""
+
+    async def main() -> None:
+        producer = AsyncProducer(NOWHERE, max_block_ms=60_000)
+        records, attempts, ready = producer._records, 0, False
+
+        def attempt() -> bool | None:
+            nonlocal attempts
+            attempts += 1
+            records.waits_for_memory, records.stalled_partition = True, stalled_partition
+            return True if ready else None
+
+        sends = [asyncio.create_task(producer._operations.retry_until_ready(attempt)) for _ in range(100)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            producer._runtime.notify()
+        assert attempts <= 100 + 20
+        ready = True
+        producer._runtime.notify()
+        assert await asyncio.wait_for(asyncio.gather(*sends), 30) == [True] * 100
+        assert attempts <= 100 + 20 + 100
+        producer.kill()
+
+    asyncio.run(main())
