@@ -11,25 +11,27 @@ import math
 import re
 from typing import Final
 
-_BLANK: Final = "".join(map(chr, range(33)))  # The characters that Java's String.trim removes.
+_TRIMMED_CHARACTERS: Final = "".join(map(chr, range(33)))  # The characters that Java's String.trim removes.
 # Java's parseInt reads UTF-16 code units, so it rejects digits beyond U+FFFF.
-_WHOLE: Final = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
-_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
-_HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_INTEGER: Final = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
+_DECIMAL_DOUBLE: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_NON_FINITE_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
+_HEX_DOUBLE: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
 # The maximum length of an integer in characters. A longer integer fits no type, unless it begins with zeros,
 # and Python refuses to parse a very long one.
-_LONGEST: Final = 400
+_MAX_INTEGER_LENGTH: Final = 400
 
 
 def trimmed(text: str) -> str:
     """Remove white space from both ends, as String.trim does."""
-    return text.strip(_BLANK)
+    return text.strip(_TRIMMED_CHARACTERS)
 
 
 def whole_number(text: str, bits: int = 32) -> int | None:
     """Parse an integer as Integer.parseInt (32 bits) or Long.parseLong (64) does. Return None if invalid."""
-    if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
+    if len(text) > _MAX_INTEGER_LENGTH or _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
@@ -43,19 +45,20 @@ def double_text(number: float) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
-    short = next(text for n in range(1, 18) if float(text := f"{number:.{n}e}") == number)
-    digits, _, exponent = short.partition("e")
+    # The text with the fewest digits that is read as the same number.
+    shortest = next(text for n in range(1, 18) if float(text := f"{number:.{n}e}") == number)
+    digits, _, exponent = shortest.partition("e")
     return f"{digits}E{int(exponent)}"
 
 
 def double(text: str) -> float | None:
     """Parse a trimmed number as Double.parseDouble does. Return None if invalid; `NaN` is valid."""
-    if _WORD.fullmatch(text) is not None:
+    if _NON_FINITE_DOUBLE.fullmatch(text) is not None:
         return float(text)
-    match = _DECIMAL.fullmatch(text)
+    match = _DECIMAL_DOUBLE.fullmatch(text)
     if match is not None:
         return float(match[1])
-    match = _HEX.fullmatch(text)
+    match = _HEX_DOUBLE.fullmatch(text)
     if match is None:
         return None
     try:

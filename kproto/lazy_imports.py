@@ -79,15 +79,17 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
     For a name of `OTHER_CLASSES`, the message gives the name of kproto's class. In `from ... import`, Python
     replaces the message of an AttributeError. The error for such a statement is therefore an ImportError.
     """
-    ours = OTHER_CLASSES.get(name)
-    if ours not in sources:
+    kproto_class = OTHER_CLASSES.get(name)
+    if kproto_class not in sources:
         return AttributeError(
             f"module {package!r} has no attribute {name!r}; help({package}) lists its names"
         )
-    text = f"module {package!r} has no {name!r}; it is called {ours} here: from {package} import {ours}"
+    hint = f"it is called {kproto_class} here: from {package} import {kproto_class}"
+    text = f"module {package!r} has no {name!r}; {hint}"
+    # Frame 0 is this function, frame 1 is `load_name`, and frame 2 looks the name up.
     caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-    importing = caller.f_globals.get("__name__") == "importlib._bootstrap"
-    return ImportError(text, name=package) if importing else AttributeError(text)
+    is_from_import = caller.f_globals.get("__name__") == "importlib._bootstrap"
+    return ImportError(text, name=package) if is_from_import else AttributeError(text)
 
 
 def call_by_name(function: str, value: object) -> Any:

@@ -103,13 +103,13 @@ def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, En
 
     Except for `state` itself, the paths contain only states in `cell.to`.
     """
-    reached, remaining = [state], dict.fromkeys(cell.to)
-    while reached:
-        steps = [(before, after) for before in reached for after in remaining if after in edges[before]]
+    frontier, unreached = [state], dict.fromkeys(cell.to)
+    while frontier:
+        steps = [(before, after) for before in frontier for after in unreached if after in edges[before]]
         yield from steps
-        reached = list(dict.fromkeys(after for _, after in steps))
-        for after in reached:
-            del remaining[after]
+        frontier = list(dict.fromkeys(after for _, after in steps))
+        for after in frontier:
+            del unreached[after]
 
 
 class Stateful(Protocol[StateT]):
@@ -191,7 +191,7 @@ def draw(table: Table[Any, Any]) -> Drawing:
     rows: list[tuple[str, str, tuple[DrawnCell, ...]]] = []
     for kind in table.kinds:
         cells = {state: table[kind, state] for state in table.states}
-        rows.append((kind.name, str(kind.value), tuple(_drawn(cell) for cell in cells.values())))
+        rows.append((kind.name, str(kind.value), tuple(_draw_cell(cell) for cell in cells.values())))
         for state, cell in cells.items():
             for before, after in paths(state, cell, table.edges):
                 causes.setdefault((before.value, after.value), {})[kind.name] = None
@@ -207,7 +207,8 @@ def draw(table: Table[Any, Any]) -> Drawing:
     )
 
 
-def _drawn(cell: Cell) -> DrawnCell:
+def _draw_cell(cell: Cell) -> DrawnCell:
+    """Return the cell in words."""
     documentation = "" if cell.act is impossible else (cell.act.__doc__ or "").strip().partition("\n")[0]
     return DrawnCell(
         documentation,

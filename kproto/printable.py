@@ -13,7 +13,9 @@ from typing import Any
 
 def escape_unprintable(line: str) -> str:
     r"""Escape unprintable characters, such as line ends and direction marks, in the form `\u001b`."""
-    return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else _escape_character(c) for c in line)
 
 
 def escape_lines(text: str) -> str:
@@ -21,7 +23,7 @@ def escape_lines(text: str) -> str:
     return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"
 
 
@@ -30,10 +32,10 @@ class Log(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **more: Any) -> None:
         if self.isEnabledFor(level):
-            super().log(level, msg, *map(_printable, args), stacklevel=stacklevel + 1, **more)
+            super().log(level, msg, *map(_escape_argument, args), stacklevel=stacklevel + 1, **more)
 
 
-def _printable(argument: object) -> object:
+def _escape_argument(argument: object) -> object:
     """Return the argument, or its escaped text if it is not printable."""
     text = str(argument)
     return argument if text.isprintable() else escape_unprintable(text)

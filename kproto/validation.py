@@ -147,13 +147,13 @@ def _argument_checker(
         raise TypeError(f"{function.__qualname__} has no parameter {name!r}, for which checked() has a rule")
 
     names = list(parameters)
-    places = [
+    checked_parameters = [
         (name, names.index(name), parameters[name].kind, parameters[name].default, rule)
         for name, rule in rules.items()
     ]
 
     def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        for name, index, kind, default, rule in places:
+        for name, index, kind, default, rule in checked_parameters:
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 values = args[index:]
             elif index < len(args) and kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -218,6 +218,7 @@ def list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Calla
 
 
 def _is_offsets(value: Any) -> bool:
+    """Return whether `value` maps partitions to offsets or None."""
     return isinstance(value, Mapping) and all(
         is_partition(partition) and (offset is None or is_whole(offset))
         for partition, offset in cast("Any", value).items()
