@@ -114,27 +114,30 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _client() -> ModuleType:
-    """Return the installed package `consumer`, even if the script's folder contains a consumer.py."""
+def _import_consumer() -> ModuleType:
+    """Return the installed package `consumer`, even if the script's folder contains a consumer.py.
+
+    Warns of such a file. Raises ImportError if the file is already imported, or if the package is missing.
+    """
     import sys
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
     from pathlib import Path
 
-    ours = Path(__file__).resolve().parents[1] / "consumer" / "__init__.py"
+    package_init = Path(__file__).resolve().parents[1] / "consumer" / "__init__.py"
 
-    def is_ours(path: str | None) -> bool:
-        return path is not None and Path(path).resolve() == ours
+    def is_package_init(path: str | None) -> bool:
+        return path is not None and Path(path).resolve() == package_init
 
-    known = sys.modules.get("consumer")
-    if known is not None:
-        if not is_ours(getattr(known, "__file__", None)):
-            place = getattr(known, "__file__", None) or known
+    imported = sys.modules.get("consumer")
+    if imported is not None:
+        if not is_package_init(getattr(imported, "__file__", None)):
+            path = getattr(imported, "__file__", None) or imported
             raise ImportError(
-                f"{place} was imported under the name 'consumer' and hides kproto's package: rename it"
+                f"{path} was imported under the name 'consumer' and hides kproto's package: rename it"
             )
-        return known
+        return imported
     spec = find_spec("consumer")
-    if spec is not None and is_ours(spec.origin):
+    if spec is not None and is_package_init(spec.origin):
         import consumer
 
         return consumer
@@ -146,18 +149,20 @@ def _client() -> ModuleType:
             "'import consumer' means kproto's from here on. Rename yours",
             stacklevel=4,
         )
-    spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])
+    spec = spec_from_file_location(
+        "consumer", package_init, submodule_search_locations=[str(package_init.parent)]
+    )
     if spec is None or spec.loader is None:
-        raise ImportError(f"kproto's package 'consumer' is missing at {ours}: reinstall kproto")
+        raise ImportError(f"kproto's package 'consumer' is missing at {package_init}: reinstall kproto")
     sys.modules["consumer"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def _load(module: str) -> ModuleType:
-    return _client() if module == "consumer" else import_module(module, __name__)
+def _import_source(module: str) -> ModuleType:
+    return _import_consumer() if module == "consumer" else import_module(module, __name__)
 
 
 # Hidden from type checkers, which would otherwise accept any attribute of this package.
 if not TYPE_CHECKING:
-    __getattr__ = lazy_attributes(__name__, _SOURCES, _load)
+    __getattr__ = lazy_attributes(__name__, _SOURCES, _import_source)

@@ -26,41 +26,43 @@ _SLACK: Final = 64
 class Deadlines(Generic[K]):
     """Keys and their due times. Keys with equal times keep the order in which they were set."""
 
-    __slots__ = ("_count", "_heap", "_times")
+    __slots__ = ("_entries", "_heap", "_set_count")
 
     def __init__(self) -> None:
-        self._count = 0
+        self._set_count = 0  # The number of calls of `set`, which orders keys with equal times.
+        # An entry is a due time, the number of the call that set it, and the key. The heap also contains
+        # obsolete entries.
         self._heap: list[tuple[int, int, K]] = []
-        self._times: dict[K, tuple[int, int, K]] = {}
+        self._entries: dict[K, tuple[int, int, K]] = {}
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._times
+        return key in self._entries
 
     def of(self, key: K) -> int | None:
         """Return the due time of `key`, or None if it has none."""
-        deadline = self._times.get(key)
+        deadline = self._entries.get(key)
         return None if deadline is None else deadline[0]
 
     def set(self, key: K, at: int) -> None:
         """Set the due time of `key` to `at`, in place of the previous one."""
-        self._count += 1
-        entry = self._times[key] = at, self._count, key
+        self._set_count += 1
+        entry = self._entries[key] = at, self._set_count, key
         heappush(self._heap, entry)
-        self._tidy()
+        self._compact()
 
     def drop(self, key: K) -> None:
         """Remove the due time of `key`, if it has one."""
-        if self._times.pop(key, None) is not None:
-            self._tidy()
+        if self._entries.pop(key, None) is not None:
+            self._compact()
 
     def earliest(self) -> int | None:
         """Return the earliest due time, or None if there is none."""
         if not self._heap:
             return None
-        self._skip()
+        self._drop_obsolete_entries()
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: int) -> Iterator[K]:
@@ -70,16 +72,17 @@ class Deadlines(Generic[K]):
         """
         while (at := self.earliest()) is not None and at <= now:
             _, _, key = heappop(self._heap)
-            del self._times[key]
+            del self._entries[key]
             yield key
 
-    def _skip(self) -> None:
+    def _drop_obsolete_entries(self) -> None:
         """Remove obsolete entries, those of moved and dropped deadlines, from the front of the heap."""
-        heap, times = self._heap, self._times
-        while heap and times.get(heap[0][2]) is not heap[0]:
+        heap, entries = self._heap, self._entries
+        while heap and entries.get(heap[0][2]) is not heap[0]:
             heappop(heap)
 
-    def _tidy(self) -> None:
-        if len(self._heap) > _SLACK + 2 * len(self._times):
-            self._heap = list(self._times.values())
+    def _compact(self) -> None:
+        """Rebuild the heap from the current entries if it has too many obsolete ones."""
+        if len(self._heap) > _SLACK + 2 * len(self._entries):
+            self._heap = list(self._entries.values())
             heapify(self._heap)

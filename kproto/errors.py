@@ -55,7 +55,7 @@ _MAX_SHOWN = 200  # The maximum length, in characters, of a value or word in an 
 def brief(value: object) -> str:
     """Return the repr of a value for an error message, shortened; if repr fails, name the value's type."""
     try:
-        return _cut(repr(value))
+        return _shorten(repr(value))
     # repr raises for integers of more than 4300 digits, and for some objects that were not initialized.
     except Exception:
         return f"(a value of type {type(value).__name__} that has no text)"
@@ -69,16 +69,16 @@ def brief_list(labels: Sequence[str], most: int = 10, separator: str = ", ") -> 
 
 def without_long_words(text: str) -> str:
     """Shorten the long words and quoted strings in a text that repeats user input."""
-    return _LONG.sub(lambda match: _cut(match[0]), text)
+    return _LONG_WORD.sub(lambda match: _shorten(match[0]), text)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
 # Matches quoted strings and words with at least 3 * `_MAX_SHOWN` characters. Values that `brief` has
 # shortened have fewer characters, and do not match.
-_LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
+_LONG_WORD = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
 class KprotoError(Exception):
@@ -289,8 +289,8 @@ class ConfigError(KprotoError, ValueError):
         self.allowed = allowed
 
     def text(self) -> str:
-        shortened = without_long_words(self.option), without_long_words(self.allowed)
-        return f"{shortened[0]}={brief(self.value)} is not allowed; {shortened[1]}"
+        option, allowed = without_long_words(self.option), without_long_words(self.allowed)
+        return f"{option}={brief(self.value)} is not allowed; {allowed}"
 
 
 class MissingExtra(KprotoError, ImportError):
@@ -303,8 +303,8 @@ class MissingExtra(KprotoError, ImportError):
         self.extra = extra
 
     def text(self) -> str:
-        how = f"pip install 'kproto[{self.extra}]', or in a checkout pip install -e '.[{self.extra}]'"
-        return f"{self.feature} needs {self.package}: {how}"
+        command = f"pip install 'kproto[{self.extra}]', or in a checkout pip install -e '.[{self.extra}]'"
+        return f"{self.feature} needs {self.package}: {command}"
 
 
 class ConnectionFailed(KprotoError, ConnectionError):
@@ -326,14 +326,14 @@ class ConnectionFailed(KprotoError, ConnectionError):
         return cls(", ".join(reasons), "; ".join(dict.fromkeys(reasons.values())), reasons)
 
     def text(self) -> str:
-        return _nowhere(self.reasons)
+        return _unreachable_text(self.reasons)
 
 
-def _nowhere(reasons: Mapping[str, str]) -> str:
-    places: dict[str, list[str]] = {}
-    for address, why in reasons.items():
-        places.setdefault(why, []).append(address)
-    return "no broker " + "; ".join(f"at {', '.join(at)}: {why}" for why, at in places.items())
+def _unreachable_text(reasons: Mapping[str, str]) -> str:
+    addresses: dict[str, list[str]] = {}
+    for address, reason in reasons.items():
+        addresses.setdefault(reason, []).append(address)
+    return "no broker " + "; ".join(f"at {', '.join(at)}: {reason}" for reason, at in addresses.items())
 
 
 class AuthenticationFailed(KprotoError, PermissionError):
@@ -371,7 +371,7 @@ class RequestTimedOut(KprotoError, TimeoutError):
     @classmethod
     def everywhere(cls, request: str, timeout_ms: int, reasons: Mapping[str, str]) -> RequestTimedOut:
         """Build the error for several addresses, each with its reason."""
-        return cls(request, timeout_ms, _nowhere(reasons), reasons)
+        return cls(request, timeout_ms, _unreachable_text(reasons), reasons)
 
     def text(self) -> str:
         return f"{self.request}: no answer within {self.timeout_ms} ms" + (
@@ -395,9 +395,9 @@ class NotDelivered(KprotoError):
         return f"{self.count} records were not delivered; the first: {self.first}"
 
 
-def _names(text: str, item: str) -> bool:
-    """Return whether the text contains the item as a whole word."""
-    return re.search(rf"(?<!\w){re.escape(item)}(?!\w)", text) is not None
+def _has_word(text: str, word: str) -> bool:
+    """Return whether the text contains `word` as a whole word."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 class PartialFailure(KprotoError):
@@ -419,7 +419,7 @@ class PartialFailure(KprotoError):
         count = len(self.succeeded) + len(self.failed)
         texts = {item: str(error) for item, error in self.failed.items()}
         # Most errors already name the topic, partition or group that failed, so `item` is not added.
-        labels = [text if _names(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
+        labels = [text if _has_word(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
         errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"
 

@@ -37,9 +37,9 @@ TIMEOUT_S: Final = 10.0
 BODY_TIMEOUT_S: Final = 30.0
 # The default limit on the size of a response, in bytes. Tokens and keys take a few KB.
 MAX_BYTES: Final = 1 << 20
-_CHUNK: Final = 1 << 16
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
-_PORTS: Final = {"http": 80, "https": 443}
+_CHUNK_BYTES: Final = 1 << 16
+_REDIRECT_STATUSES: Final = (301, 302, 303, 307, 308)
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -100,8 +100,8 @@ def request(
     headers = {"Accept-Encoding": "identity", **headers}
     while True:
         try:
-            with _pool(url, context) as pool:
-                answer = pool.urlopen(
+            with _connection_pool(url, context) as pool:
+                response = pool.urlopen(
                     method,
                     url,
                     body=body,
@@ -111,26 +111,33 @@ def request(
                     preload_content=False,
                 )
                 try:
-                    target = answer.headers.get("Location") if answer.status in _REDIRECTS else None
-                    if target is None or not redirects:
-                        content = _read(answer, url, max_bytes)
-                        return Response(shown(url), answer.status, answer.reason or "", content)
+                    is_redirect = response.status in _REDIRECT_STATUSES
+                    location = response.headers.get("Location") if is_redirect else None
+                    if location is None or not redirects:
+                        content = _read_body(response, url, max_bytes)
+                        return Response(shown(url), response.status, response.reason or "", content)
                 finally:
-                    answer.close()
+                    response.close()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if isinstance(error, HttpFailed):
                 raise
-            raise HttpFailed(shown(url), _reason(error)) from None
+            raise HttpFailed(shown(url), _failure_reason(error)) from None
         redirects -= 1
-        try:
-            next_url = urljoin(url, target)
-        except ValueError:
-            next_url = ""
-        if _origin(next_url)[0] not in _PORTS:
-            raise HttpFailed(shown(url), "the response redirects to an address that is not http or https")
+        next_url = _redirect_url(url, location)
         if _origin(next_url) != _origin(url):
             headers = {name: text for name, text in headers.items() if name.lower() != "authorization"}
         url = next_url
+
+
+def _redirect_url(url: str, location: str) -> str:
+    """Return the address to which `url` redirects. Raises HttpFailed if its scheme is not http or https."""
+    try:
+        next_url = urljoin(url, location)
+    except ValueError:
+        next_url = ""
+    if _origin(next_url)[0] not in _DEFAULT_PORTS:
+        raise HttpFailed(shown(url), "the response redirects to an address that is not http or https")
+    return next_url
 
 
 def is_http_address(url: str) -> bool:
@@ -140,7 +147,7 @@ def is_http_address(url: str) -> bool:
         has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:  # `urlsplit` raises ValueError for an invalid port or an unpaired bracket.
         return False
-    return has_host and parts.scheme in _PORTS and _NOT_IN_ADDRESSES.search(url) is None
+    return has_host and parts.scheme in _DEFAULT_PORTS and _NOT_IN_ADDRESSES.search(url) is None
 
 
 def shown(url: str) -> str:
@@ -156,12 +163,12 @@ def _origin(url: str) -> tuple[str, str, int]:
     """Return the scheme, host and port of an address. The scheme of an invalid address is empty."""
     try:
         parts = urlsplit(url)
-        return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
         return "", "", 0
 
 
-def _pool(url: str, context: ssl.SSLContext | None) -> Any:
+def _connection_pool(url: str, context: ssl.SSLContext | None) -> Any:
     """Return a pool of connections, through the environment's proxy for the address if there is one."""
     from urllib.request import getproxies, proxy_bypass
 
@@ -178,15 +185,15 @@ def _pool(url: str, context: ssl.SSLContext | None) -> Any:
     if not proxy or proxy_bypass(host):
         return urllib3.PoolManager(**settings)
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if user := parse_url(proxy).auth:
-        settings["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=user)
+    if credentials := parse_url(proxy).auth:
+        settings["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=credentials)
     return urllib3.ProxyManager(proxy, **settings)
 
 
-def _read(answer: Any, url: str, max_bytes: int) -> bytes:
+def _read_body(response: Any, url: str, max_bytes: int) -> bytes:
     """Read the body of a response. Raises HttpFailed if it is too large, or does not arrive in time."""
     content, deadline = bytearray(), time.monotonic() + BODY_TIMEOUT_S
-    while chunk := answer.read1(_CHUNK, decode_content=False):
+    while chunk := response.read1(_CHUNK_BYTES, decode_content=False):
         content += chunk
         if len(content) > max_bytes:
             raise HttpFailed(
@@ -197,7 +204,7 @@ def _read(answer: Any, url: str, max_bytes: int) -> bytes:
     return bytes(content)
 
 
-def _reason(error: BaseException) -> str:
+def _failure_reason(error: BaseException) -> str:
     """Return the reason why a request failed. It contains no bytes that the server has sent."""
     import ssl
 
@@ -205,7 +212,7 @@ def _reason(error: BaseException) -> str:
 
     for cause in (error.__cause__, *error.args):
         if isinstance(cause, BaseException) and cause is not error:
-            return _reason(cause)
+            return _failure_reason(cause)
     if isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError)):
         return f"no answer within {TIMEOUT_S:.0f} s"
     if isinstance(error, ssl.SSLCertVerificationError):
