@@ -49,9 +49,9 @@ class GroupReports:
             read_count += len(read.offsets)
             for offset, origin, delay in zip(read.offsets, read.origins, read.delays, strict=True):
                 self.rows[read.partition, offset] = origin, delay
-        new = len(self.rows) - known_count
-        self.reread_count += read_count - new
-        return new
+        new_count = len(self.rows) - known_count
+        self.reread_count += read_count - new_count
+        return new_count
 
     def totals(self) -> dict[str, Total]:
         """Return, for each origin, the totals of the records that the group read."""
@@ -72,11 +72,11 @@ class GroupReports:
         departed = {event.member for event in self.events if event.kind in ("killed", "left")}
         owned: dict[str, set[TopicPartition]] = {}
         for event in self.events:
-            partitions_ = owned.setdefault(event.member, set())
+            member_partitions = owned.setdefault(event.member, set())
             if event.kind == "assigned":
-                partitions_.update(event.partitions)
+                member_partitions.update(event.partitions)
             elif event.kind in ("revoked", "lost"):
-                partitions_.difference_update(event.partitions)
+                member_partitions.difference_update(event.partitions)
         return {name: partitions for name, partitions in owned.items() if name and name not in departed}
 
 
@@ -113,46 +113,55 @@ def check_results(
     `hourly` is the result of the Spark query, or None without Spark.
     """
     outcome = DemoResult()
-    expected_totals, totals = flights.totals(frame), reports.totals()
-    for origin in sorted(expected_totals | totals):
-        actual, expected_total = (
-            totals.get(origin, Total(0, 0, 0)),
-            expected_totals.get(origin, Total(0, 0, 0)),
-        )
-        mean = actual.delay / actual.flown if actual.flown else 0.0
-        line = f"{actual.departures:,} departures, {actual.flown:,} flown, mean delay {mean:.2f} min"
-        outcome.check(
-            actual == expected_total, f"{origin}: {line}, like pandas", f"pandas computes {expected_total}"
-        )
-    in_log = sum(ends.values())
-    line = f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}"
-    outcome.check(produced == len(frame) == in_log, line)
+    _check_totals(outcome, flights.totals(frame), reports.totals())
+    log_count = sum(ends.values())
+    line = f"produced {produced:,} of {len(frame):,} records; the log holds {log_count:,}"
+    outcome.check(produced == len(frame) == log_count, line)
     _check_reading(outcome, reports, ends)
-    behind = {str(p): end - committed.get(p, 0) for p, end in ends.items() if committed.get(p, 0) != end}
-    outcome.check(
-        not behind, "the committed offset of every partition is its end offset", f"they lag: {behind}"
-    )
+    lags = {str(p): end - committed.get(p, 0) for p, end in ends.items() if committed.get(p, 0) != end}
+    outcome.check(not lags, "the committed offset of every partition is its end offset", f"they lag: {lags}")
     _check_owners(outcome, reports.events)
     if hourly is not None:
-        expected = flights.hourly(frame)
-        wrong = {key for key in expected.keys() | hourly.keys() if expected.get(key) != hourly.get(key)}
-        rows = sum(total.departures for total in hourly.values())
-        line = f"Spark: {rows:,} departures in {len(hourly):,} rows (origin, hour), like pandas"
-        outcome.check(not wrong, line, f"but {len(wrong):,} rows differ, such as {sorted(wrong)[:3]}")
+        _check_hourly(outcome, flights.hourly(frame), hourly)
     outcome.history += _list_standstills(reports.events)
     return outcome
 
 
+def _check_totals(
+    outcome: DemoResult, expected_totals: Mapping[str, Total], totals: Mapping[str, Total]
+) -> None:
+    """Check the totals of each origin that the group read."""
+    for origin in sorted(expected_totals.keys() | totals.keys()):
+        actual = totals.get(origin, Total(0, 0, 0))
+        expected = expected_totals.get(origin, Total(0, 0, 0))
+        mean = actual.delay / actual.flown if actual.flown else 0.0
+        line = f"{actual.departures:,} departures, {actual.flown:,} flown, mean delay {mean:.2f} min"
+        outcome.check(actual == expected, f"{origin}: {line}, like pandas", f"pandas computes {expected}")
+
+
+def _check_hourly(
+    outcome: DemoResult, expected: Mapping[tuple[str, int], Total], hourly: Mapping[tuple[str, int], Total]
+) -> None:
+    """Check the result of the Spark query."""
+    differing_keys = {key for key in expected.keys() | hourly.keys() if expected.get(key) != hourly.get(key)}
+    departures = sum(total.departures for total in hourly.values())
+    line = f"Spark: {departures:,} departures in {len(hourly):,} rows (origin, hour), like pandas"
+    examples = sorted(differing_keys)[:3]
+    outcome.check(not differing_keys, line, f"but {len(differing_keys):,} rows differ, such as {examples}")
+
+
 def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[TopicPartition, int]) -> None:
-    lost = {
-        str(partition): missing
+    """Check that the group read every record of the log, and no others."""
+    lost_counts = {
+        str(partition): lost_count
         for partition, end in ends.items()
-        if (missing := sum((partition.partition, offset) not in reports.rows for offset in range(end)))
+        if (lost_count := sum((partition.partition, offset) not in reports.rows for offset in range(end)))
     }
     line = f"the group read {len(reports.rows):,} records, each at least once"
     if reports.reread_count:
         line += f" ({reports.reread_count:,} of them again after the kill)"
-    outcome.check(not lost and len(reports.rows) == sum(ends.values()), line, f"lost, by partition: {lost}")
+    is_complete = not lost_counts and len(reports.rows) == sum(ends.values())
+    outcome.check(is_complete, line, f"lost, by partition: {lost_counts}")
 
 
 def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:

@@ -58,7 +58,7 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
     columns = (
         frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time")
     )
-    for origin, dest, carrier, flight, tailnum, delay, at in zip(*columns, strict=True):
+    for origin, dest, carrier, flight, tailnum, delay, event_time in zip(*columns, strict=True):
         value = {
             "origin": origin,
             "dest": dest,
@@ -68,7 +68,7 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
             "tailnum": None if tailnum != tailnum else tailnum,
             "dep_delay": None if delay != delay else int(delay),
         }
-        yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))
+        yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(event_time))
 
 
 def totals(frame: pd.DataFrame) -> dict[str, Total]:

@@ -61,7 +61,7 @@ def run(pipe: Connection, name: str, options: MemberOptions) -> None:
     # Ctrl-C sends SIGINT to the whole process group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def tell(change: GroupChange) -> None:
+    def send_event(change: GroupChange) -> None:
         if change.kind in ("rejoining", "assigned", "revoked", "lost"):
             kind = cast("Kind", change.kind)
             event = GroupEvent(change.at, kind, name, change.generation, change.partitions, change.reason)
@@ -81,16 +81,16 @@ def run(pipe: Connection, name: str, options: MemberOptions) -> None:
         max_poll_records=5_000,
         **options.security,
     ) as consumer:
-        consumer.events(tell)
-        consumer.subscribe([options.topic], _Slow(name, pipe, options.release_ms))
+        consumer.events(send_event)
+        consumer.subscribe([options.topic], _SlowReleaseListener(name, pipe, options.release_ms))
         while not pipe.poll():
             records = consumer.poll(0.2)
             if records:
-                pipe.send(_reads(records))
+                pipe.send(_read_batches(records))
     pipe.send(GroupEvent(_now(), "left", name, reason=f"{name} closes"))
 
 
-class _Slow(RebalanceListener):
+class _SlowReleaseListener(RebalanceListener):
     """A rebalance listener that delays the release of revoked partitions."""
 
     def __init__(self, name: str, pipe: Connection, release_ms: int) -> None:
@@ -105,17 +105,17 @@ class _Slow(RebalanceListener):
         """Do not delay the release of lost partitions: another member may already own them."""
 
 
-def _reads(records: list[ConsumerRecord]) -> list[ReadBatch]:
-    reads_by_partition: dict[int, ReadBatch] = {}
+def _read_batches(records: list[ConsumerRecord]) -> list[ReadBatch]:
+    batches: dict[int, ReadBatch] = {}
     for record in records:
-        read = reads_by_partition.get(record.partition) or reads_by_partition.setdefault(
+        batch = batches.get(record.partition) or batches.setdefault(
             record.partition, ReadBatch(record.partition)
         )
         departure = json.loads(record.value or b"{}")
-        read.offsets.append(record.offset)
-        read.origins.append(ORIGINS.index(departure["origin"]))
-        read.delays.append(departure["dep_delay"])
-    return list(reads_by_partition.values())
+        batch.offsets.append(record.offset)
+        batch.origins.append(ORIGINS.index(departure["origin"]))
+        batch.delays.append(departure["dep_delay"])
+    return list(batches.values())
 
 
 def _now() -> int:

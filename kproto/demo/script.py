@@ -14,7 +14,7 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -39,6 +39,7 @@ from .checks import DemoResult, GroupReports, check_results
 from .flights import Departure
 from .spark import hourly_query
 
+# The number of partitions before and after the topic grows.
 PARTITIONS, GROWN = 3, 6
 MEMBERS = 3
 _PROCESSES = multiprocessing.get_context("spawn")
@@ -65,6 +66,8 @@ class DemoPlan:
 
 @dataclass(slots=True)
 class _Member:
+    """A member's process, and the parent's end of its pipe. `alive` is False after the member was killed."""
+
     name: str
     process: BaseProcess
     pipe: Connection
@@ -77,13 +80,14 @@ class MemberGroup:
     def __init__(self, options: member.MemberOptions, reports: GroupReports, bar: tqdm[Any]) -> None:
         self.options, self.reports, self.bar = options, reports, bar
         self.members: dict[str, _Member] = {}
-        self.broken: list[str] = []
+        self.broken: list[str] = []  # The names of the members whose process ended unexpectedly.
         self._closing = False
         self._lock = threading.Lock()
-        self._reader = threading.Thread(target=self._read, name="group-reports", daemon=True)
+        self._reader = threading.Thread(target=self._collect_reports, name="group-reports", daemon=True)
         self._reader.start()
 
     def start(self, name: str) -> None:
+        """Start the process of a member, which joins the group."""
         parent_end, child_end = _PROCESSES.Pipe()
         process = _PROCESSES.Process(
             target=member.run, args=(child_end, name, self.options), name=name, daemon=True
@@ -99,7 +103,7 @@ class MemberGroup:
         victim.alive = False
         victim.process.kill()
         victim.process.join()
-        self._note(GroupEvent(_now(), "killed", name, reason=f"{name} is killed without leaving"))
+        self._add_event(GroupEvent(_now(), "killed", name, reason=f"{name} is killed without leaving"))
 
     def stop(self) -> None:
         """Stop every live member; each of them leaves the group."""
@@ -118,19 +122,23 @@ class MemberGroup:
     def is_settled(self, partitions: int, members: int) -> bool:
         """Return whether each partition has one owner, and as many members as possible own partitions."""
         owned = self.reports.owned()
-        owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
-        return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
-            map(bool, owned.values())
-        ) == min(members, partitions)
+        owned_partitions = [
+            partition for member_partitions in owned.values() for partition in member_partitions
+        ]
+        owner_count = sum(map(bool, owned.values()))
+        has_one_owner_each = len(owned_partitions) == len(set(owned_partitions)) == partitions
+        return has_one_owner_each and owner_count == min(members, partitions)
 
     def record_event(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
-        self._note(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
+        """Add an event of the topic, which no member reports, at the current time."""
+        self._add_event(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
 
-    def _note(self, event: GroupEvent) -> None:
+    def _add_event(self, event: GroupEvent) -> None:
         with self._lock:
             self.reports.add(event)
 
-    def _read(self) -> None:
+    def _collect_reports(self) -> None:
+        """Receive the reports of all members, also of those that start later, until the group stops."""
         open_pipes: dict[Connection, _Member] = {}
         known_names: set[str] = set()
         while True:
@@ -148,9 +156,8 @@ class MemberGroup:
                     report = pipe.recv()
                 except (EOFError, OSError):
                     ended = open_pipes.pop(pipe)
-                    if ended.alive and not any(
-                        e.kind == "left" and e.member == ended.name for e in self.reports.events
-                    ):
+                    has_left = any(e.kind == "left" and e.member == ended.name for e in self.reports.events)
+                    if ended.alive and not has_left:
                         self.broken.append(ended.name)
                     continue
                 with self._lock:
@@ -172,15 +179,9 @@ def run_demo(plan: DemoPlan) -> DemoResult:
             cluster.metadata([])
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
-        bootstrap = plan.bootstrap or stack.enter_context(_broker())
+        bootstrap = plan.bootstrap or stack.enter_context(_run_broker())
         with Admin(bootstrap, **security) as cluster:
-            if plan.topic in cluster.topics():
-                raise IllegalState(
-                    f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
-                )
-            # The records have timestamps from 2013: with Kafka's default retention, they would soon be
-            # deleted.
-            cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
+            _create_topic(cluster, plan.topic, bootstrap)
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         reports = GroupReports()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
@@ -195,20 +196,14 @@ def run_demo(plan: DemoPlan) -> DemoResult:
         spark = stack.enter_context(query) if plan.spark else None
         _await(lambda: group.is_settled(PARTITIONS, MEMBERS), group, "the group to settle")
         bar.set_description("read by the group")
-        produced = _live(plan, list(flights.departures(frame)), group, bootstrap, security)
-        _await(lambda: len(reports.rows) >= produced, group, "the group to read everything", patience=60)
+        produced = _produce_during_changes(plan, list(flights.departures(frame)), group, bootstrap, security)
+        _await(lambda: len(reports.rows) >= produced, group, "the group to read everything", patience_s=60)
         _await(lambda: group.is_settled(GROWN, MEMBERS), group, "the group to own all partitions")
         group.stop()
         bar.close()
         hourly = spark.result(produced) if spark else None
         with Admin(bootstrap, **security) as cluster:
-            partitions = [TopicPartition(plan.topic, p) for p in range(GROWN)]
-            latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
-            ends = {partition: latest[partition].offset or 0 for partition in partitions}
-            offsets = cluster.committed_offsets(group_id, partitions)
-            committed = {
-                partition: offset.offset for partition, offset in offsets.items() if offset is not None
-            }
+            ends, committed = _end_and_committed_offsets(cluster, plan.topic, group_id)
     outcome = check_results(frame, produced, reports, ends, committed, hourly)
     outcome.history.append(
         f"the demo took {time.monotonic() - started:.0f} s; the timeline of the group is in {plan.picture}"
@@ -217,16 +212,39 @@ def run_demo(plan: DemoPlan) -> DemoResult:
     return outcome
 
 
-def _live(
+def _create_topic(cluster: Admin, topic: str, bootstrap: str) -> None:
+    """Create the demo's topic. Raises IllegalState if it exists."""
+    if topic in cluster.topics():
+        raise IllegalState(
+            f"topic {topic!r} exists on {bootstrap} with other records: choose another --topic"
+        )
+    # The records have timestamps from 2013: with Kafka's default retention, they would soon be deleted.
+    cluster.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
+
+
+def _end_and_committed_offsets(
+    cluster: Admin, topic: str, group_id: str
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the end offset of each partition of the grown topic, and the group's committed offsets."""
+    partitions = [TopicPartition(topic, p) for p in range(GROWN)]
+    latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
+    ends = {partition: latest[partition].offset or 0 for partition in partitions}
+    offsets = cluster.committed_offsets(group_id, partitions)
+    committed = {partition: offset.offset for partition, offset in offsets.items() if offset is not None}
+    return ends, committed
+
+
+def _produce_during_changes(
     plan: DemoPlan, rows: list[Departure], group: MemberGroup, bootstrap: str, security: SecurityConfig
 ) -> int:
     """Produce at a constant rate while the group changes; return the number of acknowledged records."""
-    draw = random.Random(plan.seed)
-    victim = f"member {draw.randint(1, MEMBERS)}"
+    rng = random.Random(plan.seed)
+    victim = f"member {rng.randint(1, MEMBERS)}"
+    # The progress, from 0 to 1, at which each change begins.
     steps = [
-        (draw.uniform(0.18, 0.24), "join"),
-        (draw.uniform(0.38, 0.44), "kill"),
-        (draw.uniform(0.74, 0.80), "grow"),
+        (rng.uniform(0.18, 0.24), "join"),
+        (rng.uniform(0.38, 0.44), "kill"),
+        (rng.uniform(0.74, 0.80), "grow"),
     ]
     sent = 0
     start = time.monotonic()
@@ -243,16 +261,15 @@ def _live(
                 else:
                     with Admin(bootstrap, **security) as cluster:
                         cluster.create_partitions({plan.topic: GROWN})
-                    new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
-                    group.record_event(
-                        "grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions"
-                    )
-            due = max(int(progress * len(rows)), sent)
-            for row in rows[sent:due]:
+                    new_partitions = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
+                    reason = f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions"
+                    group.record_event("grown", new_partitions, reason)
+            due_count = max(int(progress * len(rows)), sent)
+            for row in rows[sent:due_count]:
                 acknowledged.append(
                     producer.send(plan.topic, row.value, key=row.key, timestamp=row.timestamp)
                 )
-            sent = due
+            sent = due_count
             if group.broken:
                 raise DemoFailed(f"{group.broken[0]} ended unexpectedly; its traceback is above")
             time.sleep(0.02)
@@ -262,20 +279,23 @@ def _live(
         return len(acknowledged)
 
 
-def _await(done: Any, group: MemberGroup, goal: str, patience: float = 45) -> None:
-    """Wait until `done()` is true; raise DemoFailed after `patience` seconds without a new report."""
-    count, changed_at = -1, time.monotonic()
-    while not done():
-        now = len(group.reports.rows) + len(group.reports.events)
-        if now != count:
-            count, changed_at = now, time.monotonic()
+def _await(is_done: Callable[[], bool], group: MemberGroup, goal: str, patience_s: float = 45) -> None:
+    """Wait until `is_done()`. Raises DemoFailed after `patience_s` seconds without a new report.
+
+    Raises DemoFailed also if a member has ended unexpectedly. `goal` describes the awaited state.
+    """
+    last_count, changed_at = -1, time.monotonic()
+    while not is_done():
+        report_count = len(group.reports.rows) + len(group.reports.events)
+        if report_count != last_count:
+            last_count, changed_at = report_count, time.monotonic()
         if group.broken:
             raise DemoFailed(
                 f"waiting for {goal}: {group.broken[0]} ended unexpectedly; its traceback is above"
             )
-        if time.monotonic() - changed_at > patience:
+        if time.monotonic() - changed_at > patience_s:
             raise DemoFailed(
-                f"waited {patience:.0f} s for {goal} without progress; "
+                f"waited {patience_s:.0f} s for {goal} without progress; "
                 f"records read so far: {len(group.reports.rows):,}"
             )
         time.sleep(0.05)
@@ -287,10 +307,10 @@ def _title(plan: DemoPlan) -> str:
 
 
 @contextlib.contextmanager
-def _broker() -> Generator[str]:
+def _run_broker() -> Generator[str]:
     """Run the embedded broker in its own process, and yield its HOST:PORT."""
     parent_end, child_end = _PROCESSES.Pipe()
-    process = _PROCESSES.Process(target=_serve, args=(child_end,), name="kproto broker", daemon=True)
+    process = _PROCESSES.Process(target=_serve_broker, args=(child_end,), name="kproto broker", daemon=True)
     process.start()
     child_end.close()
     try:
@@ -307,7 +327,8 @@ def _broker() -> Generator[str]:
             process.kill()
 
 
-def _serve(pipe: Connection) -> None:
+def _serve_broker(pipe: Connection) -> None:
+    """Send the broker's HOST:PORT, and serve until the parent sends "stop" or ends."""
     import signal
 
     from ..broker.server import running

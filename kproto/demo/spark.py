@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # Maximum time (s) to wait for Spark to read the departures after all of them were produced.
+# Maximum time in seconds to wait for Spark to read the departures, after all of them were produced.
+_PATIENCE_S = 60.0
 
 
 class HourlyQuery:
@@ -43,12 +44,12 @@ class HourlyQuery:
         """
         from pyspark.sql import functions as f
 
-        end = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             self._query.processAllAvailable()
             columns = ("origin", f.unix_millis("hour").alias("at"), "departures", "flown", "delay")
             rows = self._spark.table("hourly").select(*columns).collect()
-            if sum(row.departures for row in rows) >= produced or time.monotonic() > end:
+            if sum(row.departures for row in rows) >= produced or time.monotonic() > deadline:
                 return {
                     (row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows
                 }
@@ -65,11 +66,11 @@ def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None)
     with tempfile.TemporaryDirectory(prefix="kproto-demo-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch, "spark.log")
         try:
-            with _stderr_into(log):
+            with _redirect_stderr(log):
                 spark = session("kproto demo", quick=True, settings={"spark.sql.session.timeZone": "UTC"})
             try:
                 security = {} if command_config is None else about_security(command_config)
-                query = _start(spark, bootstrap, topic, f"{scratch}/checkpoint", security)
+                query = _start_query(spark, bootstrap, topic, f"{scratch}/checkpoint", security)
                 try:
                     yield HourlyQuery(spark, query)
                 finally:
@@ -82,7 +83,7 @@ def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None)
             raise
 
 
-def _start(
+def _start_query(
     spark: SparkSession, bootstrap: str, topic: str, checkpoint: str, security: Mapping[str, str]
 ) -> StreamingQuery:
     from pyspark.sql import functions as f
@@ -111,7 +112,7 @@ def _start(
 
 
 @contextlib.contextmanager
-def _stderr_into(path: Path) -> Generator[None]:
+def _redirect_stderr(path: Path) -> Generator[None]:
     """Redirect stderr to a file during the block, including the stderr of processes that the block starts.
 
     Without the redirection, Spark's workers would print errors when they end.
