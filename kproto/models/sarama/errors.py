@@ -84,7 +84,7 @@ _TEXTS = {
 
 @cache
 def kafka(code: int) -> GoError:
-    """Return the error for a broker's error code."""
+    """Return the error for a broker's error code, which may be unknown."""
     try:
         name = ErrorCode(code)
     except ValueError:
@@ -93,14 +93,14 @@ def kafka(code: int) -> GoError:
     return GoError(f"KError({code})", name.name if text is None else f"kafka server: {text}", code)
 
 
-def network(why: str, late: bool, address: str = "") -> GoError:
+def network(why: str, timed_out: bool, address: str = "") -> GoError:
     """Return the error of a request to `address` that got no response.
 
     Go reports EOF for a broken connection, and a net.OpError for a timeout or a refused connection.
     """
     if "refused" in why and address:
         return GoError("net.OpError", f"dial tcp {address}: connect: connection refused")
-    return GoError("net.OpError" if late or "refused" in why else "errors.errorString", why or "EOF")
+    return GoError("net.OpError" if timed_out or "refused" in why else "errors.errorString", why or "EOF")
 
 
 def out_of_brokers(failures: Iterable[GoError]) -> GoError:

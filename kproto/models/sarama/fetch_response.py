@@ -22,7 +22,7 @@ from ...errors import RecordError
 from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
 from ...records import AbortedTransactions, Batch, batches
-from ...records import Record as Written
+from ...records import Record as DecodedRecord
 from ..contract import ModelRecord
 from . import errors
 from .broker_consumer import Subscriber
@@ -32,7 +32,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], GoError | None]:
-    """Return the messages and the error in a response, and update the partition consumer (`child`)."""
+    """Return the messages or the error in a response, and update the partition consumer (`child`)."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""
@@ -49,20 +49,20 @@ def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], G
     if block.preferred_read_replica != -1:
         child.prefer(block.preferred_read_replica)
     if not any(records for _, records, _ in decoded):
-        _skip_empty(child, block, [batch for batch, _, _ in decoded], data)
+        _on_response_without_records(child, block, [batch for batch, _, _ in decoded], data)
         return [], None
     child.fetch_size = child.settings.fetch_default
     child.high_watermark = block.high_watermark
     messages: list[ModelRecord] = []
-    for batch, batch_records, skips in decoded:
+    for batch, batch_records, is_aborted in decoded:
         records = _records_from_offset(child, batch_records)
-        committed = child.settings.consumer_isolation == 0 or not skips
-        if committed and not batch.is_control:
+        is_visible = child.settings.consumer_isolation == 0 or not is_aborted
+        if is_visible and not batch.is_control:
             messages += records
     return messages, None
 
 
-def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> list[ModelRecord]:
+def _records_from_offset(child: Subscriber, batch_records: list[DecodedRecord]) -> list[ModelRecord]:
     """Return the batch's records from the partition consumer's offset on, and advance this offset."""
     partition = TopicPartition(*child.partition)
     records = [
@@ -74,13 +74,15 @@ def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> lis
     return records
 
 
-def _skip_empty(child: Subscriber, block: PartitionData, empty_batches: list[Batch], data: bytes) -> None:
-    """Advance the offset, or increase the fetch size, after a response without records."""
+def _on_response_without_records(
+    child: Subscriber, block: PartitionData, empty_batches: list[Batch], data: bytes
+) -> None:
+    """Advance the offset after empty batches; increase the fetch size after an incomplete batch."""
     settings = child.settings
     if empty_batches:
-        end = empty_batches[-1].last_offset + 1
-        if end <= block.high_watermark:
-            child.offset = end
+        end_offset = empty_batches[-1].last_offset + 1
+        if end_offset <= block.high_watermark:
+            child.offset = end_offset
         return
     if not data:
         return
@@ -88,7 +90,8 @@ def _skip_empty(child: Subscriber, block: PartitionData, empty_batches: list[Bat
         child.report_error(errors.MESSAGE_TOO_LARGE)
         child.offset += 1
         return
-    size = int.from_bytes(data[8:12], "big") + 12 if len(data) >= 12 else 0
-    child.fetch_size = min(size if size > child.fetch_size else child.fetch_size * 2, _INT32_MAX)
+    # The batch's header starts with the offset (8 bytes) and the number of bytes after the length field.
+    batch_size = int.from_bytes(data[8:12], "big") + 12 if len(data) >= 12 else 0
+    child.fetch_size = min(batch_size if batch_size > child.fetch_size else child.fetch_size * 2, _INT32_MAX)
     if settings.fetch_max:
         child.fetch_size = min(child.fetch_size, settings.fetch_max)

@@ -35,9 +35,9 @@ from .offset_manager import OffsetManager, PartitionOffset
 from .routines import Routine, States, Table, row
 
 _GROUPS_SINCE = 8  # OffsetFetch's groups
-_STABLE_SINCE = 7
-_REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-_WAIT = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+_STABLE_SINCE = 7  # OffsetFetch's require_stable
+_COORDINATOR_LOST = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_NOT_READY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
 class CommittedOffsetState(States):
@@ -77,8 +77,7 @@ class InitialOffsetFetch(Routine):
 def _on_coordinator(fetch: InitialOffsetFetch, coordinator: SaramaBroker | GoError) -> None:
     if isinstance(coordinator, GoError):
         if _use_retry(fetch, coordinator):
-            return
-        fetch.offsets.find_coordinator(fetch)
+            fetch.offsets.find_coordinator(fetch)
         return
     fetch.move(F.REQUESTING)
     coordinator.call(fetch, _build_request(fetch))
@@ -102,7 +101,7 @@ def _build_request(fetch: InitialOffsetFetch) -> OffsetFetchRequest:
 
 def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> None:
     if not isinstance(broker_response.response, OffsetFetchResponse):
-        if not _use_retry(fetch, broker_response.error or errors.INCOMPLETE):
+        if _use_retry(fetch, broker_response.error or errors.INCOMPLETE):
             fetch.offsets.release_coordinator(broker_response.broker)
             fetch.move(F.FINDING_COORDINATOR)
             fetch.offsets.find_coordinator(fetch)
@@ -110,10 +109,10 @@ def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> 
     result = _read_response(broker_response.response, fetch.partition)
     if not isinstance(result, int):
         _finish(fetch, result)
-    elif result in _REDISCOVER or result in _WAIT:
-        if _use_retry(fetch, errors.kafka(result)):
+    elif result in _COORDINATOR_LOST or result in _NOT_READY:
+        if not _use_retry(fetch, errors.kafka(result)):
             return
-        if result in _REDISCOVER:
+        if result in _COORDINATOR_LOST:
             fetch.offsets.release_coordinator(broker_response.broker)
         fetch.move(F.WAITING)
         client = fetch.offsets.client
@@ -125,8 +124,8 @@ def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> 
 def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
-    """Return the partition's committed offset or error. If the partition is missing, return the group's
-    error.
+    """Return the partition's committed offset or error code. If the partition is missing, return the
+    group's error code, or INCOMPLETE.
     """
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
@@ -141,12 +140,12 @@ def _read_response(
 
 
 def _use_retry(fetch: InitialOffsetFetch, error: GoError) -> bool:
-    """Count one retry. If no retry is left, finish with the error and return True."""
+    """Count one retry and return True. If no retry is left, finish with the error and return False."""
     if fetch.retries <= 0:
         _finish(fetch, error)
-        return True
+        return False
     fetch.retries -= 1
-    return False
+    return True
 
 
 def _on_backoff_elapsed(fetch: InitialOffsetFetch, payload: object) -> None:
@@ -225,7 +224,8 @@ def _send_list_offsets(query: LogOffset) -> None:
         partition_index=query.partition.partition, timestamp=query.timestamp
     )
     topics = [ListOffsetsTopic(name=query.partition.topic, partitions=[partition_request])]
-    leader[0].call(query, ListOffsetsRequest(replica_id=-1, topics=topics))
+    broker, _ = leader
+    broker.call(query, ListOffsetsRequest(replica_id=-1, topics=topics))
 
 
 def _on_list_offsets(query: LogOffset, broker_response: BrokerResponse) -> None:
@@ -247,6 +247,7 @@ def _on_list_offsets(query: LogOffset, broker_response: BrokerResponse) -> None:
 
 
 def _retry_or_fail(query: LogOffset, error: GoError) -> None:
+    """Refresh the metadata before the only retry. After the retry, finish with the error."""
     if query.is_retry:
         _finish_query(query, error)
         return
@@ -255,7 +256,7 @@ def _retry_or_fail(query: LogOffset, error: GoError) -> None:
     query.client.metadata.request_refresh(query, (query.partition.topic,))
 
 
-def _on_refreshed(query: LogOffset, error: GoError | None) -> None:
+def _on_refreshed_after_error(query: LogOffset, error: GoError | None) -> None:
     if error is not None:
         _finish_query(query, error)
         return
@@ -269,6 +270,6 @@ def _finish_query(query: LogOffset, result: int | GoError) -> None:
 
 
 LogOffset.TABLE = {
-    "metadata_refreshed": row(Q, FINDING_LEADER=_on_leader_refreshed, REFRESHING=_on_refreshed),
+    "metadata_refreshed": row(Q, FINDING_LEADER=_on_leader_refreshed, REFRESHING=_on_refreshed_after_error),
     "response": row(Q, REQUESTING=_on_list_offsets),
 }

@@ -40,7 +40,7 @@ from .routines import Routine, States, Table, Ticker, row
 
 Topics = tuple[str, ...]  # The topics of a refresh. Empty means all topics.
 
-_CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
+_AUTO_CREATION_SINCE = 4  # Metadata's allow_auto_topic_creation
 _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -53,14 +53,17 @@ class Metadata:
         self.failed_seeds: list[SaramaBroker] = []
         self.brokers: dict[int, SaramaBroker] = {}
         self.topics: dict[str, dict[int, MetadataResponsePartition]] = {}
-        self.ids: dict[str, Any] = {}
+        self.topic_ids: dict[str, Any] = {}
         self.tracked: set[str] = set()
         self.updated_at: int | None = None
         self.refresh: Refresh | None = None
-        self.next: dict[str, None] | None = {}  # The topics of the queued requests; None means all topics.
+        # The topics of the "queued" routines in `waiting`. None means all topics.
+        self.queued_topics: dict[str, None] | None = {}
+        # The routines that wait, with their topics. A "final" routine waits for the running refresh, and a
+        # "queued" routine for the next one.
         self.waiting: list[tuple[Routine, Topics, str]] = []
 
-    # -- what is known
+    # -- cached topics
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic in order, or an empty list for an unknown topic."""
@@ -76,6 +79,7 @@ class Metadata:
         return self.brokers[partition_metadata.leader_id].open(), partition_metadata.leader_epoch
 
     def is_readable(self, topic: str, partition: int) -> bool:
+        """Return whether the partition is known and has a leader."""
         partition_metadata = self.topics.get(topic, {}).get(partition)
         return partition_metadata is not None and partition_metadata.leader_id != -1
 
@@ -102,6 +106,7 @@ class Metadata:
         broker.close()
 
     def resurrect(self) -> None:
+        """Use the failed bootstrap addresses again (resurrectDeadSeeds)."""
         self.seeds += self.failed_seeds
         self.failed_seeds = []
 
@@ -132,9 +137,10 @@ class Metadata:
         self._request_refresh(routine, tuple(topics))
 
     def _request_refresh(self, routine: Routine, topics: Topics) -> None:
+        """Start a refresh, wait for the running one if it covers `topics`, or wait for the next one."""
         if self.refresh is None:
-            refreshed_topics = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
-            self.next = {}
+            refreshed_topics = _add_topics(self.queued_topics, topics)
+            self.queued_topics = {}
             self.refresh = Refresh(self, None if refreshed_topics is None else tuple(refreshed_topics))
             self.waiting.append((routine, topics, "final"))
             self.client.wake(self.refresh, "new")
@@ -142,7 +148,7 @@ class Metadata:
             self.waiting.append((routine, topics, "final"))
         else:
             self.waiting.append((routine, topics, "queued"))
-            self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
+            self.queued_topics = _add_topics(self.queued_topics, topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
         """Wake all routines that waited for the refresh that has ended. Start the next one if further
@@ -168,15 +174,20 @@ class Metadata:
         topic_errors: dict[str, GoError] = {}
         retry = False
         for topic in response.topics:
-            retry = self._update(topic, previous_topics, topic_errors) or retry
+            retry = self._update_topic(topic, previous_topics, topic_errors) or retry
         return retry, topic_errors
 
-    def _update(
+    def _update_topic(
         self,
         topic: MetadataResponseTopic,
         previous_topics: dict[str, dict[int, MetadataResponsePartition]],
         topic_errors: dict[str, GoError],
     ) -> bool:
+        """Replace a topic in the cache, or remove it after an error. Return whether to retry.
+
+        A partition with an older leader epoch than the cached one is ignored, unless the topic was
+        re-created.
+        """
         name, code = topic.name or "", topic.error_code
         self.tracked.add(name)
         cached = previous_topics.get(name, {})
@@ -185,8 +196,8 @@ class Metadata:
             topic_errors[name] = errors.kafka(code)
             if code != _LEADERLESS:
                 return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        is_same_topic = topic.topic_id.int != 0 and topic.topic_id == self.ids.get(name)
-        self.ids[name] = topic.topic_id
+        is_same_topic = topic.topic_id.int != 0 and topic.topic_id == self.topic_ids.get(name)
+        self.topic_ids[name] = topic.topic_id
         partitions = self.topics[name] = {}
         retry = bool(code)
         for partition in topic.partitions:
@@ -196,13 +207,19 @@ class Metadata:
                 and is_same_topic
                 and 0 <= partition.leader_epoch < cached_partition.leader_epoch
             ):
-                partitions[partition.partition_index] = cached_partition
+                current_partition = cached_partition
             else:
-                partitions[partition.partition_index] = partition
-            if partitions[partition.partition_index].error_code == _LEADERLESS:
+                current_partition = partition
+            partitions[partition.partition_index] = current_partition
+            if current_partition.error_code == _LEADERLESS:
                 topic_errors[name] = errors.kafka(_LEADERLESS)
                 retry = True
         return retry
+
+
+def _add_topics(queued_topics: dict[str, None] | None, topics: Topics) -> dict[str, None] | None:
+    """Return the queued topics with `topics` added, or None if either means all topics."""
+    return None if queued_topics is None or not topics else queued_topics | dict.fromkeys(topics)
 
 
 def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError | None) -> GoError | None:
@@ -233,7 +250,7 @@ R = RefreshState
 class Refresh(Routine):
     """One refresh: requests until one succeeds or no retry is left (tryRefreshMetadata)."""
 
-    __slots__ = ("attempts", "brokers", "error", "failures", "metadata", "topics")
+    __slots__ = ("brokers", "error", "failures", "metadata", "retries", "topics")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         R.CHOOSING_BROKER: {R.REQUESTING, R.WAITING, R.DONE},
@@ -246,7 +263,7 @@ class Refresh(Routine):
         super().__init__(R.CHOOSING_BROKER)
         self.metadata = metadata
         self.topics = topics
-        self.attempts = metadata.client.settings.metadata_retry_max
+        self.retries = metadata.client.settings.metadata_retry_max
         self.brokers: list[SaramaBroker] = []
         self.error: dict[str, GoError] | GoError | None = None
         # The errors of the brokers that this attempt has tried.
@@ -258,6 +275,7 @@ class Refresh(Routine):
 
 
 def _begin(refresh: Refresh, payload: object) -> None:
+    """Start the refresh's new goroutine, which runs after the routines that are already woken."""
     refresh.metadata.client.wake(refresh, "start")
 
 
@@ -266,50 +284,49 @@ def _choose_broker(refresh: Refresh, payload: object) -> None:
     if not refresh.brokers:
         refresh.metadata.resurrect()
         failures, refresh.failures = refresh.failures, []
-        _retry(refresh, errors.out_of_brokers(failures))
+        _retry_or_finish(refresh, errors.out_of_brokers(failures))
     else:
-        _touch_next(refresh, None)
+        _touch_next_lock(refresh, None)
 
 
-def _touch_next(refresh: Refresh, payload: object) -> None:
+def _touch_next_lock(refresh: Refresh, payload: object) -> None:
     if len(refresh.brokers) == 1:
-        _send(refresh)
+        _send_request(refresh)
     else:
         refresh.brokers.pop(0).touch_lock(refresh)
 
 
-def _send(refresh: Refresh) -> None:
+def _send_request(refresh: Refresh) -> None:
     refresh.move(R.REQUESTING)
     topics, client = refresh.topics, refresh.metadata.client
+    has_creation_field = client.version(api_key(MetadataRequest)) >= _AUTO_CREATION_SINCE
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=(
-            topics is not None or client.version(api_key(MetadataRequest)) < _CREATES_SINCE
-        ),
+        allow_auto_topic_creation=topics is not None or not has_creation_field,
     )
     refresh.brokers[0].call(refresh, request)
 
 
-def _on_response(refresh: Refresh, answer: BrokerResponse) -> None:
+def _on_response(refresh: Refresh, broker_response: BrokerResponse) -> None:
     metadata = refresh.metadata
-    response = answer.response
+    response = broker_response.response
     if not isinstance(response, MetadataResponse) or not response.brokers:
-        refresh.failures += [answer.error] if answer.error is not None else []
-        metadata.deregister(answer.broker)
+        refresh.failures += [broker_response.error] if broker_response.error is not None else []
+        metadata.deregister(broker_response.broker)
         refresh.move(R.CHOOSING_BROKER)
         _choose_broker(refresh, None)
         return
     retry, topic_errors = metadata.update(response, refresh.topics is None)
     if retry:
-        _retry(refresh, topic_errors)
+        _retry_or_finish(refresh, topic_errors)
     else:
         metadata.updated_at = metadata.client.now
         _finish(refresh, topic_errors)
 
 
-def _retry(refresh: Refresh, error: dict[str, GoError] | GoError) -> None:
+def _retry_or_finish(refresh: Refresh, error: dict[str, GoError] | GoError) -> None:
     refresh.error = error
-    if refresh.attempts <= 0:
+    if refresh.retries <= 0:
         _finish(refresh, error)
         return
     refresh.move(R.WAITING)
@@ -319,11 +336,11 @@ def _retry(refresh: Refresh, error: dict[str, GoError] | GoError) -> None:
 
 def _on_backoff_elapsed(refresh: Refresh, payload: object) -> None:
     metadata = refresh.metadata
-    updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
-    if updated is not None and metadata.client.now - updated < backoff:
+    updated_at, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
+    if updated_at is not None and metadata.client.now - updated_at < backoff:
         _finish(refresh, refresh.error)  # No attempt is needed: another routine's refresh has succeeded.
         return
-    refresh.attempts -= 1
+    refresh.retries -= 1
     refresh.move(R.CHOOSING_BROKER)
     _choose_broker(refresh, None)
 
@@ -336,7 +353,7 @@ def _finish(refresh: Refresh, error: dict[str, GoError] | GoError | None) -> Non
 Refresh.TABLE = {
     "new": row(R, CHOOSING_BROKER=_begin),
     "start": row(R, CHOOSING_BROKER=_choose_broker),
-    "lock_touched": row(R, CHOOSING_BROKER=_touch_next),
+    "lock_touched": row(R, CHOOSING_BROKER=_touch_next_lock),
     "response": row(R, REQUESTING=_on_response),
     "timer_elapsed": row(R, WAITING=_on_backoff_elapsed),
 }

@@ -53,13 +53,15 @@ from .config import api_key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
+# After these errors the coordinator is looked up again (redispatch). They are not reported.
 _REDISPATCH = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-_CARRY_ON = {ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+# After these errors, which are reported, the coordinator is kept.
+_KEEPS_COORDINATOR = {ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
 _INSTANCE_SINCE = 7  # OffsetCommit's group_instance_id
 
 
@@ -181,10 +183,13 @@ class OffsetManager(Routine):
         for flush in flushes:
             self.client.wake(flush, "unlocked")
 
-    # -- requests and answers
+    # -- requests and responses
 
-    def request(self, targets: Collection[TopicPartition] | None) -> OffsetCommitRequest | None:
-        """Build a commit of the dirty offsets among `targets` (None: all). Return None if none is dirty."""
+    def build_request(self, targets: Collection[TopicPartition] | None) -> OffsetCommitRequest | None:
+        """Build a commit of the dirty offsets among `targets`, or return None if none is dirty.
+
+        `targets` is None for all partitions (constructRequest).
+        """
         dirty = [
             partition
             for partition, offset in self.partition_offsets.items()
@@ -227,16 +232,16 @@ class OffsetManager(Routine):
             for topic in response.topics
             for partition in topic.partitions
         }
-        loses_coordinator = False
+        releases_coordinator = False
         for topic in request.topics:
             for block in topic.partitions:
                 partition = TopicPartition(topic.name, block.partition_index)
                 if partition in self.partition_offsets:
                     code = codes.get(partition)
-                    loses_coordinator = (
-                        self._on_partition_response(partition, block, code) or loses_coordinator
+                    releases_coordinator = (
+                        self._on_partition_response(partition, block, code) or releases_coordinator
                     )
-        if loses_coordinator:
+        if releases_coordinator:
             self.release_coordinator(broker)
 
     def _on_partition_response(
@@ -257,7 +262,7 @@ class OffsetManager(Routine):
             self.report(errors.kafka(code), partition)
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self.cancel(errors.FENCED)
-            return code not in _CARRY_ON and code != ErrorCode.FENCED_INSTANCE_ID
+            return code not in _KEEPS_COORDINATOR and code != ErrorCode.FENCED_INSTANCE_ID
         return False
 
     def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
@@ -275,7 +280,8 @@ class OffsetManager(Routine):
     def release_closed(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
         """Remove the closed partitions with clean offsets; with `force`, all closed ones (releasePOMs).
 
-        Returns the number of partitions that remain.
+        Only partitions among `targets` (None: all) are removed, and only they count in the returned number of
+        partitions that remain.
         """
         remaining = 0
         for partition, offset in list(self.partition_offsets.items()):
@@ -289,6 +295,9 @@ class OffsetManager(Routine):
 
 
 def _on_coordinator(offsets: OffsetManager, error: GoError | None) -> None:
+    """Pass the coordinator to all waiting routines. Pass an error only to the first, and look up again for
+    the others.
+    """
     client = offsets.client
     offsets.move(OffsetManagerState.IDLE)
     first = offsets.waiting.popleft()
@@ -347,6 +356,7 @@ class Flush(Routine):
 
 
 def _begin(flush: Flush, payload: object) -> None:
+    """Start the flush, unless the generation is changing: `unlock_generation` then starts it."""
     if flush.offsets.writing:
         flush.offsets.locked_out.append(flush)
         return
@@ -363,7 +373,7 @@ def _on_coordinator_found(flush: Flush, coordinator: SaramaBroker | GoError) -> 
     offsets, targets = flush.offsets, flush.targets
 
     def build_request() -> Message | None:
-        return offsets.request(targets)
+        return offsets.build_request(targets)
 
     flush.move(F.SENDING)
     coordinator.call(flush, build_request, keeps_lock=False)
@@ -424,7 +434,7 @@ class MainLoop(Routine):
         super().__init__(C.WAITING)
         client = offsets.client
         self.offsets = offsets
-        self.closing: Routine | None = None
+        self.closing: Routine | None = None  # The routine that waits for the loop to stop.
         self.ticker = Ticker(client.now, client.settings.offsets_auto_commit_interval)
         client.sleep(self, self.ticker.at)
 

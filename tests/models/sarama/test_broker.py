@@ -51,7 +51,7 @@ def test_a_late_response_leaves_the_connection_open_but_unusable() -> None:
     broker, send = broker_with_request()
     broker.client.on_request_failed(c.RequestFailed(send.request, "i/o timeout", late=True))
     assert broker.opened
-    assert broker.broken == errors.network("i/o timeout", late=True)
+    assert broker.broken == errors.network("i/o timeout", timed_out=True)
     broker.close()
     assert broker.client.out[-1] == c.CloseConnection(broker.address)
     assert broker.open().broken is None
@@ -61,7 +61,7 @@ def test_a_broken_connection_is_closed_and_its_error_kept() -> None:
     broker, send = broker_with_request()
     broker.client.on_request_failed(c.RequestFailed(send.request, "reset"))
     assert not broker.opened
-    assert broker.last_error == errors.network("reset", late=False)
+    assert broker.last_error == errors.network("reset", timed_out=False)
 
 
 # ---- the lock

@@ -18,13 +18,13 @@ def test_an_unknown_error_code_names_the_code() -> None:
 
 
 def test_a_request_without_a_response_is_eof_or_an_operation_error() -> None:
-    assert errors.network("", late=False) == ("errors.errorString", "EOF", None)
-    assert errors.network("", late=True).name == "net.OpError"
-    assert errors.network("connection refused", late=False).name == "net.OpError"
+    assert errors.network("", timed_out=False) == ("errors.errorString", "EOF", None)
+    assert errors.network("", timed_out=True).name == "net.OpError"
+    assert errors.network("connection refused", timed_out=False).name == "net.OpError"
 
 
 def test_a_refused_connection_names_the_address() -> None:
-    error = errors.network("connection refused", late=False, address="b:9092")
+    error = errors.network("connection refused", timed_out=False, address="b:9092")
     assert error.text == "dial tcp b:9092: connect: connection refused"
     assert errors.out_of_brokers([error]) == (
         "sarama.sentinelError",
