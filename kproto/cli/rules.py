@@ -45,7 +45,7 @@ def _rules(options: argparse.Namespace) -> int:
     if options.rule and (options.state is not None or options.event is not None):
         raise ConfigError("RULE", options.rule[0], "allowed only without --state and --event")
     if options.rule:
-        print("\n\n".join(_whole(known[number.lower()]) for number in options.rule))
+        print("\n\n".join(_rule_description(known[number.lower()]) for number in options.rule))
         return 0
     filtered = options.state is not None or options.event is not None
     numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
@@ -57,23 +57,26 @@ def _rules(options: argparse.Namespace) -> int:
 
 
 def _first_sentence(number: str) -> str:
+    """Return the first sentence of a rule's text, or a note if the text is not installed."""
     from ..inspect import rules
 
     text = " ".join(rules.definitions().get(number, "").split())
     return text.partition(". ")[0].rstrip(".") + "." if text else "(its text is in the source distribution)"
 
 
-def _whole(number: str) -> str:
+def _rule_description(number: str) -> str:
     """Return a rule's text, the cells that apply it, and the source code of its tests."""
     from ..inspect import rules
 
     text = " ".join(rules.definitions().get(number, "(the text is in the source distribution)").split())
     lines = wrap(f"{number}  {text}", 100, subsequent_indent=" " * (len(number) + 2))
-    kinds: dict[tuple[str, str], list[str]] = {}
+    states_by_event: dict[tuple[str, str], list[str]] = {}
     for cell in rules.cells().get(number, ()):
-        kinds.setdefault((cell.machine, cell.kind), []).append(cell.state)
-    lines += ["", "Cells"] if kinds else []
-    lines += [f"  {machine}: {kind} in {', '.join(states)}" for (machine, kind), states in kinds.items()]
+        states_by_event.setdefault((cell.machine, cell.kind), []).append(cell.state)
+    lines += ["", "Cells"] if states_by_event else []
+    lines += [
+        f"  {machine}: {event} in {', '.join(states)}" for (machine, event), states in states_by_event.items()
+    ]
     for test in rules.tests().get(number, ()):
         lines += ["", f"{test.path}::{test.name}", "", test.source]
     return "\n".join(lines)

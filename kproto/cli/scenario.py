@@ -28,7 +28,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 # Name of a set of scenarios that run together -> the parameters that the set accepts.
-_MATRICES = {
+_MATRIX_PARAMETERS = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
     "race": (),
@@ -86,21 +86,22 @@ def _add_parameter(command: argparse.ArgumentParser, parameter: Parameter) -> No
 
 def _scenario(options: argparse.Namespace) -> int:
     try:
-        return _named(options)
+        return _run_named(options)
     except ConfigError as error:
         option = PARAMETERS[error.option].option if error.option in PARAMETERS else error.option
         raise ConfigError(option, error.value, error.allowed) from None
 
 
-def _named(options: argparse.Namespace) -> int:
+def _run_named(options: argparse.Namespace) -> int:
+    """Run or list what the argument ID names; without it, list all scenarios."""
     from ..scenarios import scenarios
 
     name = options.name
     if name is None:
-        return _list(options, list(scenarios()))
-    if name in _MATRICES:
-        _refuse(options, name, _MATRICES[name], FORMS)
-        return _MATRIX[name](options)
+        return _list_scenarios(options, list(scenarios()))
+    if name in _MATRIX_PARAMETERS:
+        _check_options(options, name, _MATRIX_PARAMETERS[name], FORMS)
+        return _MATRIX_COMMANDS[name](options)
     if name == "parameters":
         return _list_parameters(options)
     exact = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
@@ -113,24 +114,24 @@ def _named(options: argparse.Namespace) -> int:
         if scenario.id.lower().startswith(f"{word}-") or word in scenario.title.lower()
     ]
     if not matches:
-        raise ConfigError("scenario", name, _hint(name))
-    return _list(options, matches)
+        raise ConfigError("scenario", name, _hint_for_unknown(name))
+    return _list_scenarios(options, matches)
 
 
-def _hint(name: str) -> str:
+def _hint_for_unknown(name: str) -> str:
     """Return a hint with the known names that are similar to an unknown name."""
     from ..scenarios import scenarios
 
     ids = [scenario.id for scenario in scenarios()]
-    names = {id_.lower(): id_ for id_ in (*ids, *_MATRICES, "parameters")}
-    near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
-    hint = f"did you mean {' or '.join(names[match] for match in near)}? " if near else ""
+    names = {id_.lower(): id_ for id_ in (*ids, *_MATRIX_PARAMETERS, "parameters")}
+    similar = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
+    hint = f"did you mean {' or '.join(names[match] for match in similar)}? " if similar else ""
     documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
-    every = f"there are {len(ids)} scenarios in the documents {documents} (`kproto scenario` lists them)"
-    return f"{hint}{every}, {', '.join(_MATRICES)}, and parameters"
+    all_names = f"there are {len(ids)} scenarios in the documents {documents} (`kproto scenario` lists them)"
+    return f"{hint}{all_names}, {', '.join(_MATRIX_PARAMETERS)}, and parameters"
 
 
-def _refuse(
+def _check_options(
     options: argparse.Namespace,
     name: str,
     takes: Sequence[str],
@@ -154,6 +155,7 @@ def _refuse(
 
 
 def _parameters(options: argparse.Namespace) -> Parameters:
+    """Return the parameters that the options set; the others are None."""
     values = {
         name: getattr(options, parameter.option[2:].replace("-", "_"))
         for name, parameter in PARAMETERS.items()
@@ -161,11 +163,11 @@ def _parameters(options: argparse.Namespace) -> Parameters:
     return Parameters(**values, seed=options.seed)
 
 
-def _list(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
+def _list_scenarios(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, "a list", (), FORMS, ONE_SCENARIO)
+    _check_options(options, "a list", (), FORMS, ONE_SCENARIO)
     for scenario in listed:
         if options.json:
             takes = [*(PARAMETERS[name].option for name in scenario.takes), "--seed"]
@@ -179,7 +181,7 @@ def _list_parameters(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report, scenarios
 
-    _refuse(options, "a list", (), FORMS, ONE_SCENARIO)
+    _check_options(options, "a list", (), FORMS, ONE_SCENARIO)
     if options.json:
         for name, parameter in PARAMETERS.items():
             ids = [scenario.id for scenario in scenarios() if name in scenario.takes]
@@ -194,7 +196,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     """Print a paragraph below a table, wrapped at the width of the terminal."""
     from ..scenarios import report
 
@@ -205,7 +207,7 @@ def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, scenario.id, scenario.takes, fixed=scenario.fixed)
+    _check_options(options, scenario.id, scenario.takes, fixed=scenario.fixed)
     run = scenario.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
         print(one_line(report.json(scenario, run)))
@@ -223,13 +225,14 @@ def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
 
 
 def _loss(options: argparse.Namespace) -> int:
+    """Print the records that clients lose when a topic grows. Return 1 if kproto loses or doubles any."""
     from ..messages.json_form import one_line
     from ..scenarios import matrices, report
 
     rows: list[tuple[object, ...]] = []
-    safe = True
+    is_kproto_lossless = True
     for loss in matrices.losses(_parameters(options)):
-        safe = safe and (loss.client != "kproto" or loss.lost + loss.doubled == 0)
+        is_kproto_lossless = is_kproto_lossless and (loss.client != "kproto" or loss.lost + loss.doubled == 0)
         detected = "never" if loss.discovered_after_ms is None else f"{loss.discovered_after_ms / 1000:.1f} s"
         if options.json:
             figures = {name: getattr(loss, name) for name in loss.__slots__}
@@ -251,22 +254,23 @@ def _loss(options: argparse.Namespace) -> int:
     if not options.json:
         head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
         print("\n".join(report.grid(head, rows, _width())))
-        _note(
+        _print_note(
             "formula: rate x new partitions x time until they were assigned; 0 if new partitions are "
             "read from their beginning; everything if they are never detected"
         )
         parameters = _parameters(options)
-        _note(
+        _print_note(
             "assumed: one member; its topic grows from 2 partitions to 4 after "
             f"{(parameters.grow_at_ms or matrices.GROW_AT_MS) / 1000:g} s; "
             f"{parameters.rate or matrices.RATE} records per second are written to each new partition; "
             f"metadata is refreshed every {(parameters.refresh_ms or matrices.REFRESH_MS) / 1000:g} s; "
             f"a heartbeat is sent every {matrices.HEARTBEAT_MS / 1000:g} s"
         )
-    return 0 if safe else 1
+    return 0 if is_kproto_lossless else 1
 
 
 def _stop_the_world(options: argparse.Namespace) -> int:
+    """Print how long partitions have no owner when a member joins, for each group size and protocol."""
     from ..messages.json_form import one_line
     from ..scenarios import matrices, report
 
@@ -288,7 +292,7 @@ def _stop_the_world(options: argparse.Namespace) -> int:
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
         print("\n".join(report.grid(head, rows, _width())))
-        _note(
+        _print_note(
             "assumed: one member joins a group with two partitions per member; a heartbeat is sent "
             f"every {matrices.HEARTBEAT_MS} ms; the application of each member needs "
             f"{matrices.CALLBACK_MS} ms to release partitions; the network takes 1 to 5 ms"
@@ -297,6 +301,7 @@ def _stop_the_world(options: argparse.Namespace) -> int:
 
 
 def _race(options: argparse.Namespace) -> int:
+    """Print the results of programs that call subscribe and assign, one row for each program."""
     from ..messages.json_form import one_line
     from ..scenarios import race, report
 
@@ -319,11 +324,11 @@ def _race(options: argparse.Namespace) -> int:
     if not options.json:
         head = ("program", "assignment", "first message", "seek")
         print("\n".join(report.grid(head, rows, _width())))
-        _note("assignment, first message and seek are those of the program's last request")
+        _print_note("assignment, first message and seek are those of the program's last request")
     return 0
 
 
-_MATRIX: dict[str, Callable[[argparse.Namespace], int]] = {
+_MATRIX_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "loss": _loss,
     "stop-the-world": _stop_the_world,
     "race": _race,

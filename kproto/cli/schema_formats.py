@@ -93,12 +93,16 @@ def encoders(options: argparse.Namespace) -> dict[str, Encode]:
 
 
 def _parts_with_schema(options: argparse.Namespace) -> dict[str, str]:
+    """Return the format of each part ("key" or "value") whose format has a schema."""
     formats = {"key": options.key_format, "value": options.value_format}
     return {part: form for part, form in formats.items() if form in KINDS}
 
 
 def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
-    """Return the client of the registry. Raises ConfigError if an option is missing or not allowed."""
+    """Return the client of the registry, without a URL if no part has a schema.
+
+    Raises ConfigError if an option is missing or not allowed.
+    """
     from consumer.schema_registry.registry import OptionNames, Registry
     from consumer.security.option_names import mask_secret
 
@@ -106,13 +110,13 @@ def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
     if not parts:
         if options.registry is not None:
             raise ConfigError(
-                "--registry", mask_secret("url", options.registry), f"allowed only with {_formats()}"
+                "--registry", mask_secret("url", options.registry), f"allowed only with {_formats_text()}"
             )
         return Registry((), None, names)
     file = options.command_config
     properties = {} if file is None else registry_properties(file)
     url = properties.pop("schema.registry.url", None)
-    user = properties.pop(_LOGIN, None) or os.environ.get(_LOGIN_VARIABLE)
+    login = properties.pop(_LOGIN, None) or os.environ.get(_LOGIN_VARIABLE)
     source = properties.pop("basic.auth.credentials.source", "USER_INFO")
     if source != "USER_INFO":
         raise ConfigError("basic.auth.credentials.source", source, "allowed: USER_INFO")
@@ -124,10 +128,10 @@ def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
         form = next(iter(parts.values()))
         allowed = f"needed for the format {form}; give a URL such as http://localhost:8081"
         raise ConfigError("--registry", None, allowed)
-    return Registry.at(address, user, names)
+    return Registry.at(address, login, names)
 
 
-def _formats() -> str:
+def _formats_text() -> str:
     return f"the formats {', '.join(KINDS)}"
 
 
@@ -142,17 +146,17 @@ def _decoder(form: str, registry: Registry, part: str) -> Decode:
             from consumer.schema_registry.protobuf import ProtobufDeserializer
 
             protobuf: Any = ProtobufDeserializer(registry=registry, part=part)
-            return lambda record, data: _message_json(
+            return lambda record, data: _protobuf_to_json(
                 protobuf.deserialize(record.topic, data, record.headers)
             )
         case _:
             from consumer.schema_registry.json_schema import JsonSchemaDeserializer
 
-            checked: Any = JsonSchemaDeserializer(registry, part=part)
-            return lambda record, data: checked.deserialize(record.topic, data, record.headers)
+            json_schema: Any = JsonSchemaDeserializer(registry, part=part)
+            return lambda record, data: json_schema.deserialize(record.topic, data, record.headers)
 
 
-def _message_json(message: Any) -> Any:
+def _protobuf_to_json(message: Any) -> Any:
     json_format: Any = import_module("google.protobuf.json_format")
     pool = message.DESCRIPTOR.file.pool
     return json_format.MessageToDict(message, always_print_fields_with_no_presence=True, descriptor_pool=pool)
@@ -161,7 +165,7 @@ def _message_json(message: Any) -> Any:
 def _encoder(form: str, registry: Registry, part: str, options: argparse.Namespace) -> Encode:
     word = getattr(options, f"{part}_schema") or _LATEST
     try:
-        schema_id, schema = _selected(registry, form, part, options.topic, word)
+        schema_id, schema = _selected_schema(registry, form, part, options.topic, word)
         match form:
             case "avro":
                 return _avro_encoder(schema_id, schema)
@@ -176,7 +180,9 @@ def _encoder(form: str, registry: Registry, part: str, options: argparse.Namespa
         raise ConfigError(f"--{part}-schema", word, f"allowed: a schema for {form} ({error})") from None
 
 
-def _selected(registry: Registry, form: str, part: str, topic: str, word: str) -> tuple[SchemaId, Schema]:
+def _selected_schema(
+    registry: Registry, form: str, part: str, topic: str, word: str
+) -> tuple[SchemaId, Schema]:
     """Return the schema that the option `--key-schema` or `--value-schema` selects, and its id."""
     from consumer.schema_registry.protobuf_schema import SERIALIZED
     from consumer.schema_registry.subjects import require_kind
@@ -187,15 +193,15 @@ def _selected(registry: Registry, form: str, part: str, topic: str, word: str) -
         schema_id, schema = registry.latest_id(subject, representation)
     else:
         schema_id = parse_digits(word)
-        if schema_id < 0:
+        if schema_id < 0:  # `word` is not an id, but the path of a file.
             schema_id = registry.id_of(
-                subject, _file(f"--{part}-schema", word), kind=KINDS[form], register=True
+                subject, _read_schema_file(f"--{part}-schema", word), kind=KINDS[form], register=True
             )
         schema = registry.schema(schema_id, representation)
     return schema_id, require_kind(schema, KINDS[form])
 
 
-def _file(option: str, word: str) -> str:
+def _read_schema_file(option: str, word: str) -> str:
     try:
         return Path(word).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -223,7 +229,7 @@ def _avro_encoder(schema_id: SchemaId, schema: Schema) -> Encode:
     return encode
 
 
-def _protobuf_encoder(schema_id: SchemaId, schema: Schema, part: str, wanted: str | None) -> Encode:
+def _protobuf_encoder(schema_id: SchemaId, schema: Schema, part: str, message_name: str | None) -> Encode:
     from consumer.schema_registry.protobuf import message_type_of, require_protobuf
     from consumer.schema_registry.protobuf_schema import message_names
     from consumer.schema_registry.wire_format import encoded_id, encoded_indexes
@@ -231,12 +237,15 @@ def _protobuf_encoder(schema_id: SchemaId, schema: Schema, part: str, wanted: st
     require_protobuf()
     json_format: Any = import_module("google.protobuf.json_format")
     names = message_names(schema)
-    indexes = {name: place for place, name in names.items()}
-    name = names.get((0,)) if wanted is None else wanted
-    if name is None or name not in indexes:
-        raise ConfigError(f"--{part}-message", wanted, f"allowed: {', '.join(indexes) or 'no message'}")
+    indexes_by_name = {name: indexes for indexes, name in names.items()}
+    # By default, the message type is the first one at the top level.
+    name = names.get((0,)) if message_name is None else message_name
+    if name is None or name not in indexes_by_name:
+        raise ConfigError(
+            f"--{part}-message", message_name, f"allowed: {', '.join(indexes_by_name) or 'no message'}"
+        )
     message_type = message_type_of(schema, name)
-    prefix = encoded_id(schema_id) + encoded_indexes(indexes[name])
+    prefix = encoded_id(schema_id) + encoded_indexes(indexes_by_name[name])
     pool = message_type.DESCRIPTOR.file.pool
 
     def encode(text: str) -> bytes:

@@ -53,25 +53,25 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from ..errors import ConfigError
     from ..inspect import guide, machines
 
-    for word, path in (("--html", options.html), ("--life", options.life)):
+    for option, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):
-            raise ConfigError(word, str(path), "allowed only without a MESSAGE and without --version")
+            raise ConfigError(option, str(path), "allowed only without a MESSAGE and without --version")
     files = [path for path in (options.html, options.life, options.svg) if path is not None]
     if len(files) > 1:
         raise ConfigError("FILE", str(files[-1]), "allowed: one of --html, --life and --svg")
     if options.version is not None and options.message in MACHINES:
         raise ConfigError("--version", options.version, "allowed only for a message, not for a state machine")
     if options.html is not None:
-        return _written("--html", options.html / "index.html", dict(guide.pages()))
+        return _write_files("--html", options.html / "index.html", dict(guide.pages()))
     if options.life is not None:
         from ..scenarios.group_life import drawn
 
-        return _written("--life", options.life, {options.life.name: drawn()})
+        return _write_files("--life", options.life, {options.life.name: drawn()})
     if options.svg is not None:
         if options.message not in MACHINES:
             names = ", ".join(MACHINES)
             raise ConfigError("--svg", str(options.svg), f"allowed only for a state machine: {names}")
-        return _written(
+        return _write_files(
             "--svg",
             options.svg,
             {options.svg.name: machines.picture(options.message, drawing_of(options.message))},
@@ -93,7 +93,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return 0
 
 
-def _written(option: str, shown_path: Path, files: dict[str, str]) -> int:
+def _write_files(option: str, shown_path: Path, files: dict[str, str]) -> int:
     """Write the files into the directory of `shown_path`, then print `shown_path`."""
     from ..errors import ConfigError
 

@@ -15,7 +15,9 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
     """Print the titles and the rows. None becomes "-", and unprintable characters are escaped."""
     titles = [title for title, _ in columns]
     table = [titles, *([cell(value) for value in row] for row in rows)]
-    widths = [max(least, *(len(row[column]) for row in table)) for column, (_, least) in enumerate(columns)]
+    widths = [
+        max(min_width, *(len(row[index]) for row in table)) for index, (_, min_width) in enumerate(columns)
+    ]
     for row in table:
         padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
         print(" ".join(padded).rstrip())

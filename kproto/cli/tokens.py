@@ -96,7 +96,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _period(text: str) -> int | None:
-    """Parse a duration: with a unit, such as 24h, or in ms, as for Kafka's tool; -1 means the default."""
+    """Parse a duration to ms, such as 24h, or 86400000 as for Kafka's tool. -1 is None, the default."""
     if text == "-1":
         return None
     return duration(f"{text}ms" if text.isdigit() else text)
@@ -111,7 +111,8 @@ def _add_hmac(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _hmac(options: argparse.Namespace) -> bytes:
+def _read_hmac(options: argparse.Namespace) -> bytes:
+    """Return the HMAC from `--hmac`, the environment or the terminal. Raises ConfigError if it is invalid."""
     text = read_secret(_HMAC_VARIABLE, "HMAC: ") if options.hmac is None else options.hmac
     try:
         if hmac := b64decode(text.strip(), validate=True):
@@ -132,26 +133,26 @@ def _create(options: argparse.Namespace) -> int:
         )
     if not options.json:
         print(f"Created delegation token with tokenId : {token.token_id}")
-    _print(options, [token])
+    _print_tokens(options, [token])
     return 0
 
 
 def _renew(options: argparse.Namespace) -> int:
-    hmac = _hmac(options)
+    hmac = _read_hmac(options)
     with admin_client(options) as admin:
         expires_at = admin.renew_delegation_token(hmac, renew_period_ms=options.renew_time_period)
-    _report(options, "renew", "renewed", expires_at)
+    _print_expiry(options, "renew", "renewed", expires_at)
     return 0
 
 
 def _expire(options: argparse.Namespace) -> int:
-    hmac = _hmac(options)
+    hmac = _read_hmac(options)
     if not options.execute:
         print("expire a delegation token")
         return say_not_executed("no token was changed")
     with admin_client(options) as admin:
         expires_at = admin.expire_delegation_token(hmac, expiry_period_ms=options.expiry_time_period)
-    _report(options, "expire", "expired", expires_at)
+    _print_expiry(options, "expire", "expired", expires_at)
     return 0
 
 
@@ -160,18 +161,18 @@ def _describe(options: argparse.Namespace) -> int:
         tokens = admin.describe_delegation_token(options.owner_principal or None)
     if not options.json:
         print(f"Total number of tokens : {len(tokens)}")
-    _print(options, tokens)
+    _print_tokens(options, tokens)
     return 0
 
 
-def _report(options: argparse.Namespace, operation: str, done: str, expires_at: int) -> None:
+def _print_expiry(options: argparse.Namespace, operation: str, done: str, expires_at: int) -> None:
     if options.json:
         print_json([{"done": done, "expiryTimestamp": expires_at}])
     else:
-        print(f"Completed {operation} operation. New expiry date : {_minute(expires_at)}")
+        print(f"Completed {operation} operation. New expiry date : {_kafka_time(expires_at)}")
 
 
-def _print(options: argparse.Namespace, tokens: Sequence[DelegationToken]) -> None:
+def _print_tokens(options: argparse.Namespace, tokens: Sequence[DelegationToken]) -> None:
     if options.json:
         print_json(
             {
@@ -196,14 +197,14 @@ def _print(options: argparse.Namespace, tokens: Sequence[DelegationToken]) -> No
                 token.owner,
                 token.token_requester,
                 f"[{', '.join(token.renewers)}]",
-                *map(_minute, (token.issue_timestamp, token.expiry_timestamp, token.max_timestamp)),
+                *map(_kafka_time, (token.issue_timestamp, token.expiry_timestamp, token.max_timestamp)),
             )
             for token in tokens
         ],
     )
 
 
-def _minute(time_ms: int) -> str:
+def _kafka_time(time_ms: int) -> str:
     """Return a time as Kafka's tool prints it (in local time), or in ms if it is after the year 9999."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).strftime("%Y-%m-%dT%H:%M")

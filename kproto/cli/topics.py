@@ -78,7 +78,7 @@ def _list(options: argparse.Namespace) -> int:
         topics = admin.list_topics(include_internal=options.internal)
     if options.json:
         print_json(
-            {"topic": topic.name, "topicId": _id(topic.topic_id), "internal": topic.is_internal}
+            {"topic": topic.name, "topicId": _topic_id_text(topic.topic_id), "internal": topic.is_internal}
             for topic in topics.values()
         )
     else:
@@ -94,13 +94,13 @@ def _describe(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         names = options.topics or list(admin.list_topics(include_internal=options.internal))
         topics: dict[str, TopicDescription] = succeeded(lambda: admin.describe_topics(names), failures)
-        configs = _configs(admin, list(topics), failures)
+        configs = _non_default_configs(admin, list(topics), failures)
     for topic in topics.values():
         _print_topic(topic, configs.get(topic.name, {}), as_json=options.json)
     return exit_code("topics describe", failures)
 
 
-def _configs(
+def _non_default_configs(
     admin: Admin, topics: list[str], failures: list[KprotoError]
 ) -> dict[str, dict[str, str | None]]:
     """Return, for each topic, the configs that differ from the defaults."""
@@ -117,6 +117,7 @@ def _configs(
 
 
 def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Print a topic and its partitions as kafka-topics does, or as one JSON object."""
     replication_factor = len(topic.partitions[0].replicas) if topic.partitions else 0
     if as_json:
         partitions = [
@@ -133,7 +134,7 @@ def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool
             [
                 {
                     "topic": topic.name,
-                    "topicId": _id(topic.topic_id),
+                    "topicId": _topic_id_text(topic.topic_id),
                     "internal": topic.is_internal,
                     "replicationFactor": replication_factor,
                     "configs": dict(configs),
@@ -142,13 +143,13 @@ def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool
             ]
         )
         return
-    shown = ",".join(f"{name}={value}" for name, value in configs.items())
+    configs_text = ",".join(f"{name}={value}" for name, value in configs.items())
     fields = {
         "Topic": topic.name,
-        "TopicId": _id(topic.topic_id),
+        "TopicId": _topic_id_text(topic.topic_id),
         "PartitionCount": len(topic.partitions),
         "ReplicationFactor": replication_factor,
-        "Configs": shown,
+        "Configs": configs_text,
     }
     print("\t".join(f"{title}: {cell(value)}" for title, value in fields.items()))
     for partition in topic.partitions:
@@ -156,24 +157,24 @@ def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool
             "Topic": topic.name,
             "Partition": partition.partition,
             "Leader": "none" if partition.leader is None else partition.leader,
-            "Replicas": _joined(partition.replicas),
-            "Isr": _joined(partition.isr),
-            "Elr": _joined_or_unknown(partition.elr),
-            "LastKnownElr": _joined_or_unknown(partition.last_known_elr),
+            "Replicas": _node_ids_text(partition.replicas),
+            "Isr": _node_ids_text(partition.isr),
+            "Elr": _node_ids_text_or_unknown(partition.elr),
+            "LastKnownElr": _node_ids_text_or_unknown(partition.last_known_elr),
         }
         print("".join(f"\t{title}: {cell(value)}" for title, value in fields.items()))
 
 
-def _joined(nodes: tuple[int, ...]) -> str:
+def _node_ids_text(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))
 
 
-def _joined_or_unknown(nodes: tuple[int, ...] | None) -> str:
-    return "N/A" if nodes is None else _joined(nodes)
+def _node_ids_text_or_unknown(nodes: tuple[int, ...] | None) -> str:
+    return "N/A" if nodes is None else _node_ids_text(nodes)
 
 
-def _id(topic_id: object) -> str | None:
-    """Return a topic id as Kafka writes it: 22 characters of URL-safe base64."""
+def _topic_id_text(topic_id: object) -> str | None:
+    """Return a topic id as Kafka writes it (22 characters of URL-safe base64), or None if it is unknown."""
     from base64 import urlsafe_b64encode
     from uuid import UUID
 
@@ -181,6 +182,7 @@ def _id(topic_id: object) -> str | None:
 
 
 def _partition_counts(options: argparse.Namespace) -> dict[str, int]:
+    """Return `--partitions` for each topic. Raises ConfigError for TOPIC:N."""
     for name in options.topics:
         topic, colon, partitions = name.partition(":")
         if colon and partitions.isdecimal():
@@ -209,8 +211,8 @@ def _grow(options: argparse.Namespace) -> int:
     def grow(admin: Admin, name: str) -> None:
         admin.create_partitions({name: counts[name]})
 
-    text = f"Set {options.partitions} partitions for topic"
-    return _change_each(options, "topics grow", grow, text, "grown")
+    message = f"Set {options.partitions} partitions for topic"
+    return _change_each(options, "topics grow", grow, message, "grown")
 
 
 def _alter(options: argparse.Namespace) -> int:
@@ -247,14 +249,14 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 def _change_each(
-    options: argparse.Namespace, command: str, change: Callable[[Admin, str], None], text: str, key: str
+    options: argparse.Namespace, command: str, change: Callable[[Admin, str], None], message: str, done: str
 ) -> int:
-    """Change each topic, print what was done to it, and return the exit code."""
+    """Change each topic, print `message` (or `done` in JSON) for it, and return the exit code."""
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         for name in done_items(dict.fromkeys(options.topics), partial(change, admin), failures):
             if options.json:
-                print_json([{"topic": name, "done": key}])
+                print_json([{"topic": name, "done": done}])
             else:
-                print(f"{text} {cell(name)}.")
+                print(f"{message} {cell(name)}.")
     return exit_code(command, failures)
