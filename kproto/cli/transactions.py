@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from consumer import Admin, TopicPartition
     from consumer.engine.admin.transactions import ProducerState
 
-_PRODUCERS = (
+_PRODUCER_COLUMNS = (
     ("ProducerId", 10),
     ("ProducerEpoch", 13),
     ("LatestCoordinatorEpoch", 22),
@@ -32,8 +32,8 @@ _PRODUCERS = (
     ("LastTimestamp", 13),
     ("CurrentTransactionStartOffset", 29),
 )
-# The columns of find-hanging. In JSON the last one is called durationMin.
-_HANGING = (
+# In JSON the last column is called durationMin.
+_HANGING_COLUMNS = (
     ("Topic", 5),
     ("Partition", 9),
     ("ProducerId", 10),
@@ -56,7 +56,7 @@ def add(commands: Subparsers) -> None:
     add_verb(verbs, "list", _list, "print each transactional id with its state")
     describe = add_verb(verbs, "describe", _describe, "print the state and the partitions of transactions")
     describe.add_argument("ids", nargs="+", metavar="TRANSACTIONAL_ID")
-    producers = add_verb(verbs, "producers", _producers, "print the producers of a partition")
+    producers = add_verb(verbs, "producers", _print_producers, "print the producers of a partition")
     _add_partition(producers)
     hanging = add_verb(
         verbs,
@@ -92,7 +92,7 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-def _partition(text: str) -> TopicPartition:
+def _parse_partition(text: str) -> TopicPartition:
     from consumer import TopicPartition
 
     topic, _, number = text.rpartition(":")
@@ -101,7 +101,10 @@ def _partition(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-def _show(columns: Iterable[tuple[str, int]], rows: Iterable[tuple[object, ...]], *, as_json: bool) -> None:
+def _print_rows(
+    columns: Iterable[tuple[str, int]], rows: Iterable[tuple[object, ...]], *, as_json: bool
+) -> None:
+    """Print a table, or one JSON object per row, whose fields are the titles in camel case."""
     titles = list(columns)
     if as_json:
         names = [title[0].lower() + title[1:].replace("(min)", "Min") for title, _ in titles]
@@ -120,7 +123,7 @@ def _list(options: argparse.Namespace) -> int:
         for listing in listings
     ]
     columns = [("TransactionalId", 15), ("Coordinator", 11), ("ProducerId", 10), ("TransactionState", 16)]
-    _show(columns, rows, as_json=options.json)
+    _print_rows(columns, rows, as_json=options.json)
     return exit_code("transactions list", failures)
 
 
@@ -131,49 +134,50 @@ def _describe(options: argparse.Namespace) -> int:
     now = time.time_ns() // 1_000_000
     rows = [
         (
-            each.coordinator_id,
+            transaction.coordinator_id,
             name,
-            each.producer_id,
-            each.producer_epoch,
-            each.state,
-            each.timeout_ms,
-            each.start_time_ms,
-            None if each.start_time_ms is None else now - each.start_time_ms,
-            ",".join(str(partition) for partition in sorted(each.partitions)),
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.state,
+            transaction.timeout_ms,
+            transaction.start_time_ms,
+            None if transaction.start_time_ms is None else now - transaction.start_time_ms,
+            ",".join(str(partition) for partition in sorted(transaction.partitions)),
         )
-        for name, each in described.items()
+        for name, transaction in described.items()
     ]
     titles = (
         "CoordinatorId TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs "
         "CurrentTransactionStartTimeMs TransactionDurationMs TopicPartitions"
     )
-    _show([(title, len(title)) for title in titles.split()], rows, as_json=options.json)
+    _print_rows([(title, len(title)) for title in titles.split()], rows, as_json=options.json)
     return exit_code("transactions describe", failures)
 
 
 def _producer_row(state: ProducerState, *, as_json: bool) -> tuple[object, ...]:
     """Return a producer's columns; as in Kafka's tool, an unknown epoch is -1 and an unknown offset None."""
-    epoch, start = state.coordinator_epoch, state.current_transaction_start_offset
+    epoch, start_offset = state.coordinator_epoch, state.current_transaction_start_offset
     return (
         state.producer_id,
         state.producer_epoch,
         epoch if epoch is not None or as_json else -1,
         state.last_sequence,
         state.last_timestamp,
-        start if start is not None or as_json else "None",
+        start_offset if start_offset is not None or as_json else "None",
     )
 
 
-def _producers(options: argparse.Namespace) -> int:
-    partition = _partition(options.partition)
+def _print_producers(options: argparse.Namespace) -> int:
+    partition = _parse_partition(options.partition)
     with admin_client(options) as admin:
         states = admin.describe_producers([partition])[partition]
     rows = [_producer_row(state, as_json=options.json) for state in states]
-    _show(_PRODUCERS, rows, as_json=options.json)
+    _print_rows(_PRODUCER_COLUMNS, rows, as_json=options.json)
     return 0
 
 
 def _find_hanging(options: argparse.Namespace) -> int:
+    """Print old open transactions of partitions whose coordinators do not know them."""
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         topics = options.topics or sorted(admin.topics())
@@ -183,19 +187,19 @@ def _find_hanging(options: argparse.Namespace) -> int:
         suspects = _open_since(producers, now - options.older_than)
         known = _known_partitions(admin, {state.producer_id for _, state in suspects})
     rows = _hanging_rows(suspects, known, now)
-    _show(_HANGING, rows, as_json=options.json)
+    _print_rows(_HANGING_COLUMNS, rows, as_json=options.json)
     return exit_code("transactions find-hanging", failures)
 
 
 def _open_since(
-    producers: Mapping[TopicPartition, Sequence[ProducerState]], before: int
+    producers: Mapping[TopicPartition, Sequence[ProducerState]], before_ms: int
 ) -> list[tuple[TopicPartition, ProducerState]]:
-    """Return the producers that have an open transaction and wrote their last record before `before` (ms)."""
+    """Return the producers that have an open transaction and wrote their last record before `before_ms`."""
     return [
         (partition, state)
         for partition, states in sorted(producers.items())
         for state in sorted(states, key=lambda state: state.producer_id)
-        if state.current_transaction_start_offset is not None and state.last_timestamp < before
+        if state.current_transaction_start_offset is not None and state.last_timestamp < before_ms
     ]
 
 
@@ -232,21 +236,25 @@ def _known_partitions(admin: Admin, producer_ids: set[int]) -> dict[int, frozens
     ids = [listing.transactional_id for listings in listed.values() for listing in listings]
     described = admin.describe_transactions(ids) if ids else {}
     return {
-        each.producer_id: each.partitions for each in described.values() if each.start_time_ms is not None
+        transaction.producer_id: transaction.partitions
+        for transaction in described.values()
+        if transaction.start_time_ms is not None
     }
 
 
 def _abort(options: argparse.Namespace) -> int:
-    partition = _partition(options.partition)
+    """Print the producer of the transaction; with --execute, abort the transaction."""
+    partition = _parse_partition(options.partition)
     with admin_client(options) as admin:
         states = admin.describe_producers([partition])[partition]
         state = next(
-            (each for each in states if each.current_transaction_start_offset == options.start_offset), None
+            (state for state in states if state.current_transaction_start_offset == options.start_offset),
+            None,
         )
         if state is None:
             detail = f"no open transaction in {partition} begins at offset {options.start_offset}"
             return exit_code("transactions abort", [KprotoError(detail)])
-        _show(_PRODUCERS, [_producer_row(state, as_json=options.json)], as_json=options.json)
+        _print_rows(_PRODUCER_COLUMNS, [_producer_row(state, as_json=options.json)], as_json=options.json)
         if not options.execute:
             return say_not_executed("no transaction was aborted")
         admin.abort_transaction(

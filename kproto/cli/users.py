@@ -67,24 +67,28 @@ def _list(options: argparse.Namespace) -> int:
                 for credential in credentials
             )
         else:
-            shown = ", ".join(f"{each.mechanism}=iterations={each.iterations}" for each in credentials)
-            print(f"SCRAM credential configs for user-principal '{cell(user)}' are {shown}")
+            credentials_text = ", ".join(
+                f"{each.mechanism}=iterations={each.iterations}" for each in credentials
+            )
+            print(f"SCRAM credential configs for user-principal '{cell(user)}' are {credentials_text}")
     return exit_code("users list", failures)
 
 
 def _set(options: argparse.Namespace) -> int:
     from consumer.engine.admin.credentials import UserScramCredentialUpsertion
 
-    change = UserScramCredentialUpsertion(options.user, options.mechanism, _password(), options.iterations)
+    change = UserScramCredentialUpsertion(
+        options.user, options.mechanism, _read_password(), options.iterations
+    )
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         succeeded(lambda: admin.alter_user_scram_credentials([change]), failures)
     if not failures:
-        _report(options, "set", f"Completed updating config for user {cell(options.user)}.")
+        _print_done(options, "set", f"Completed updating config for user {cell(options.user)}.")
     return exit_code("users set", failures)
 
 
-def _password() -> str:
+def _read_password() -> str:
     """Return the new password. It is never read from the command line, which other users can see."""
     password = read_secret(_PASSWORD_VARIABLE, "new password: ")
     if not password:
@@ -110,11 +114,11 @@ def _delete(options: argparse.Namespace) -> int:
             deletion = UserScramCredentialDeletion(options.user, mechanism)
             succeeded(partial(admin.alter_user_scram_credentials, [deletion]), failures)
     if not failures:
-        _report(options, "deleted", f"Deleted {' and '.join(mechanisms)} of user {cell(options.user)}.")
+        _print_done(options, "deleted", f"Deleted {' and '.join(mechanisms)} of user {cell(options.user)}.")
     return exit_code("users delete", failures)
 
 
-def _report(options: argparse.Namespace, done: str, text: str) -> None:
+def _print_done(options: argparse.Namespace, done: str, text: str) -> None:
     if options.json:
         print_json([{"user": options.user, "done": done}])
     else:

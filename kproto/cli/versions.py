@@ -24,6 +24,8 @@ def _versions(options: argparse.Namespace) -> int:
             continue
         request = request_class(key)
         flexible = request.__flexible__
-        first = "-" if flexible.max < flexible.min else str(max(flexible.min, request.__versions__.min))
-        print(f"{key:>4}  {name:<30} {request.__versions__!s:<9} {first}")
+        first_flexible = (
+            "-" if flexible.max < flexible.min else str(max(flexible.min, request.__versions__.min))
+        )
+        print(f"{key:>4}  {name:<30} {request.__versions__!s:<9} {first_flexible}")
     return 0

@@ -141,7 +141,7 @@ def _watch(options: argparse.Namespace) -> int:
                 tell=handler,
                 on_disconnected=printer.history.add_disconnection,
                 frames=frames,
-                tls=_context(options),
+                tls=_tls_context(options),
             )
             try:
                 await stack.enter_async_context(proxy)
@@ -150,8 +150,8 @@ def _watch(options: argparse.Namespace) -> int:
             except ConnectionFailed:
                 raise
             except OSError as error:
-                where = address_text(*options.listen)
-                raise ConfigError("--listen", where, allowed_addresses(error)) from None
+                listen_address = address_text(*options.listen)
+                raise ConfigError("--listen", listen_address, allowed_addresses(error)) from None
             printer.print_message(f"clients can use {proxy.bootstrap} for {bootstrap}; press Ctrl-C to stop")
             await handler.wait_for_failure()
 
@@ -189,17 +189,18 @@ def capture_file(path: Path) -> Generator[Frames]:
         raise ConfigError(
             "--pcap", str(path), f"cannot be written: {error.strerror or error}; allowed: a writable file"
         ) from None
-    full = False  # After a failed write, nothing more is written to the file, but the proxy continues.
+    has_failed = False  # After a failed write, nothing more is written to the file, but the proxy continues.
 
     def write(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
-        nonlocal full
+        """Write a frame, or the end of the connection if `frame` is None."""
+        nonlocal has_failed
         try:
-            if frame is not None and not full:
+            if frame is not None and not has_failed:
                 capture.write_frame(client, broker, from_client, frame, time.time_ns())
-            elif not full:
+            elif not has_failed:
                 capture.close_connection(client, broker, time.time_ns())
         except OSError as error:
-            full = True
+            has_failed = True
             print(f"kproto watch: stopped writing {path}: {error.strerror or error}", file=sys.stderr)
 
     try:
@@ -257,7 +258,8 @@ def interrupted_by_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
+def _tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the TLS context of connections to the cluster, or None for connections without TLS."""
     import ssl
 
     if options.command_config is not None:
@@ -392,12 +394,8 @@ class ExchangePrinter:
         from ..messages.json_form import one_line
 
         options = self.options
-        is_excluded = options.client or "JoinGroup" in options.not_api
-        if (
-            is_excluded
-            or options.group not in (None, group)
-            or "JoinGroup" not in (options.api or ["JoinGroup"])
-        ):
+        is_api_excluded = "JoinGroup" in options.not_api or "JoinGroup" not in (options.api or ["JoinGroup"])
+        if options.client or is_api_excluded or options.group not in (None, group):
             return
         is_json = options.json
         print(
@@ -443,17 +441,20 @@ class ExchangePrinter:
         rows += [*self.transactions.lines(), *self.history.lines(self.began or 0)]
         self.print_message("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:
-            write("--html", self.options.html, self._page())
+            write("--html", self.options.html, self._html_page())
             self.print_message(f"the timeline of the groups and their requests: {self.options.html}")
 
-    def _page(self) -> str:
+    def _html_page(self) -> str:
+        """Add the groups' events to the diagram, and return the page with the timeline and the diagram."""
         from ..inspect.diagram_rows import Note
         from ..inspect.diagrams import conversation, page, section
 
         self.history.finish()
-        shown = self.options.group
+        selected_group = self.options.group
         groups = [
-            (group, events) for group, events in sorted(self.history.events.items()) if shown in (None, group)
+            (group, events)
+            for group, events in sorted(self.history.events.items())
+            if selected_group in (None, group)
         ]
         for group, events in groups:
             for event in events:

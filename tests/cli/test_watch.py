@@ -23,7 +23,7 @@ from kproto.cli import main
 from kproto.cli.watch import (
     ExchangeHandler,
     ExchangePrinter,
-    _context,
+    _tls_context,
     add_filters,
     add_output_options,
     capture_file,
@@ -301,7 +301,9 @@ def test_tls_options_that_exclude_each_other_are_rejected(
 
 
 def context(**options: object) -> ssl.SSLContext | None:
-    return _context(argparse.Namespace(**{"command_config": None, "tls": False, "tls_ca": None, **options}))
+    return _tls_context(
+        argparse.Namespace(**{"command_config": None, "tls": False, "tls_ca": None, **options})
+    )
 
 
 def test_tls_to_the_cluster_checks_its_certificate_and_host_name(tmp_path: Path) -> None:
