@@ -32,8 +32,8 @@ WINDOW = ("client", "reset", *GROWTH)
 
 def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
     """Return the parameters named in `GROWTH` that were set for the run."""
-    chosen = {name: getattr(run.parameters, name) for name in GROWTH}
-    return {name: value for name, value in chosen.items() if value is not None}
+    values = {name: getattr(run.parameters, name) for name in GROWTH}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
@@ -279,11 +279,15 @@ def sarama_cluster_is_blind(run: ScenarioRun) -> None:
     takes=(*GROWTH, *TIMEOUTS, "assignor", "partitions"),
 )
 def kafka_go_watches(run: ScenarioRun) -> None:
-    unwatched = run.hidden_world({"t": 2}, trace=False)
-    blind = loss("kafka-go", reset="earliest", watch=False, world=unwatched, **growth_parameters(run))
-    run.result("without the watcher, read of new partitions", blind.written - blind.lost)
+    unwatched_world = run.hidden_world({"t": 2}, trace=False)
+    unwatched_loss = loss(
+        "kafka-go", reset="earliest", watch=False, world=unwatched_world, **growth_parameters(run)
+    )
+    run.result("without the watcher, read of new partitions", unwatched_loss.written - unwatched_loss.lost)
     result = grown(run, "kafka-go", reset="earliest")
-    run.claim("without the watcher the new partitions are never seen", blind.discovered_after_ms is None)
+    run.claim(
+        "without the watcher the new partitions are never seen", unwatched_loss.discovered_after_ms is None
+    )
     run.claim("with the watcher they are", result.discovered_after_ms is not None)
     run.claim("with earliest nothing is lost then", result.lost == 0)
 
@@ -328,11 +332,11 @@ def kafka_go_reader(run: ScenarioRun) -> None:
 )
 def kafka_go_start(run: ScenarioRun) -> None:
     world = run.hidden_world({"t": 2}, trace=False)
-    first = loss("kafka-go", reset="earliest", world=world, **growth_parameters(run))
+    from_first = loss("kafka-go", reset="earliest", world=world, **growth_parameters(run))
     result = grown(run, "kafka-go", reset="latest")
-    run.result("lost with FirstOffset", first.lost)
+    run.result("lost with FirstOffset", from_first.lost)
     claim_lost(run, result, "with LastOffset records are lost")
-    run.claim("with FirstOffset none are lost", first.lost == 0)
+    run.claim("with FirstOffset none are lost", from_first.lost == 0)
 
 
 @scenario(

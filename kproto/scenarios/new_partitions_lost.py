@@ -32,14 +32,14 @@ def loss_window(run: ScenarioRun) -> None:
     elif result.client == "kproto" or result.reset == "earliest":
         run.claim("nothing is lost", result.lost == 0)
     else:
-        because = f"{result.rate}/s x {result.new} partitions x {discovered_after_ms / 1000:.2f} s"
-        run.result("lost by the formula", f"{result.formula} = {because}")
-        near = (
+        factors = f"{result.rate}/s x {result.new} partitions x {discovered_after_ms / 1000:.2f} s"
+        run.result("lost by the formula", f"{result.formula} = {factors}")
+        is_near = (
             result.records_at(discovered_after_ms)
             <= result.lost
             <= result.records_at(discovered_after_ms + 500)
         )
-        run.claim("the loss is what was written before the new assignment, within half a second", near)
+        run.claim("the loss is what was written before the new assignment, within half a second", is_near)
         claim_lost(run, result)
     run.why(
         "A partition without a commit starts where the reset policy says at the time of the lookup: "
@@ -76,12 +76,12 @@ def earliest(run: ScenarioRun) -> None:
 )
 def ours(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
-    before = numbers(world)
-    for partition in before:
+    initial_partitions = numbers(world)
+    for partition in initial_partitions:
         world.write("t", partition, *["old"] * 30)
     result = grown(run, "kproto", reset="latest", world=world)
-    old = [tp for partition in before for tp in read(world.clients["a"], "t", partition)]
-    run.claim("records that are older than the group are not read", not old)
+    old_records = [tp for partition in initial_partitions for tp in read(world.clients["a"], "t", partition)]
+    run.claim("records that are older than the group are not read", not old_records)
     run.claim("nothing of the new partitions is lost or read twice", result.lost == result.doubled == 0)
 
 

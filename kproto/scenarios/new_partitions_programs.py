@@ -59,7 +59,7 @@ def cluster_config(run: ScenarioRun) -> None:
         run.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
         if extra:
             continue
-        begun = world.now
+        started_at = world.now
         produce(world, "t", range(3), 20, 6_000)
         world.run(70_000)
         waits = {
@@ -67,20 +67,22 @@ def cluster_config(run: ScenarioRun) -> None:
         }
         run.result("a Fetch waits, ms", sorted(waits))
         run.claim("MaxWaitTime is 800 ms", waits == {800})
-        commits = _times(world, members[0], "OffsetCommit", begun)
-        apart = {later - earlier for earlier, later in pairwise(commits)}
-        run.result("ms between commits", sorted(apart))
-        run.claim("a commit each second while there is something to commit", apart == {1_000})
-        refreshed = _times(world, members[0], "Metadata", begun)
+        commits = _request_times(world, members[0], "OffsetCommit", started_at)
+        intervals = {later - earlier for earlier, later in pairwise(commits)}
+        run.result("ms between commits", sorted(intervals))
+        run.claim("a commit each second while there is something to commit", intervals == {1_000})
+        refreshed = _request_times(world, members[0], "Metadata", started_at)
         run.result("metadata in 76 s", len(refreshed))
         run.claim("the metadata once a minute", len(refreshed) == 1)
     by_range = [["t-0", "t-1", "u-0", "u-1"], ["t-2", "u-2"]]
     run.claim("Rebalance.Strategy is ignored: range is used", sorted(plans["Rebalance.Strategy"]) == by_range)
-    by_turns = [["t-0", "t-2", "u-0", "u-2"], ["t-1", "u-1"]]
-    run.claim("PartitionStrategy is used, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
+    by_round_robin = [["t-0", "t-2", "u-0", "u-2"], ["t-1", "u-1"]]
+    run.claim(
+        "PartitionStrategy is used, for each topic", sorted(plans["PartitionStrategy"]) == by_round_robin
+    )
 
 
-def _times(world: World, member: Any, name: str, since: int) -> list[int]:
+def _request_times(world: World, member: Any, name: str, since: int) -> list[int]:
     """Return the times at which a client's requests of one API reached a broker."""
     times: list[int] = []
     for entry in world.entries:
@@ -124,17 +126,22 @@ def two_loops(run: ScenarioRun) -> None:
     world.run(100)
     for partition in (0, 1):
         world.write("t", partition, *["y"] * 10)
-    handled, beats, begun = len(member.records), len(world.requests_of(member, HeartbeatRequest)), world.now
+    blocked_at, handled = world.now, len(member.records)
+    heartbeats_before = len(world.requests_of(member, HeartbeatRequest))
     world.run(5_000)
     second = join(world, "b", "sarama-cluster", **USUAL)
     world.run(15_000)
-    during = [tick for tick in ticks if tick > begun]
-    run.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
-    run.result("heartbeats", len(world.requests_of(member, HeartbeatRequest)) - beats)
-    run.claim(
-        "no message is handled, and the ticks continue", len(member.records) == handled and len(during) == 4
+    ticks_while_blocked = [at for at in ticks if at > blocked_at]
+    heartbeats = len(world.requests_of(member, HeartbeatRequest)) - heartbeats_before
+    run.result(
+        "while the sink blocks: messages, ticks", [len(member.records) - handled, len(ticks_while_blocked)]
     )
-    run.claim("the member stays in the group", len(world.requests_of(member, HeartbeatRequest)) - beats > 30)
+    run.result("heartbeats", heartbeats)
+    run.claim(
+        "no message is handled, and the ticks continue",
+        len(member.records) == handled and len(ticks_while_blocked) == 4,
+    )
+    run.claim("the member stays in the group", heartbeats > 30)
     run.result("notifications", [report.text for report in member.reports])
     names = [report.name for report in member.reports if report.kind == "notification"]
     run.claim("start and OK alternate", names == ["rebalance start", "rebalance OK"] * 2)
@@ -148,10 +155,12 @@ def two_loops(run: ScenarioRun) -> None:
     member.close()
     world.run(8_000)
     read_all = {
-        tp: sorted({offset for who in (member, second) for offset in offsets(who, tp)}) for tp in (T0, T1)
+        tp: sorted({offset for reader in (member, second) for offset in offsets(reader, tp)})
+        for tp in (T0, T1)
     }
     run.claim(
-        "everything is read in the end", all(partition == list(range(20)) for partition in read_all.values())
+        "everything is read in the end",
+        all(read_offsets == list(range(20)) for read_offsets in read_all.values()),
     )
     run.why(
         "Close closes both channels. The example checks `if ok` and loops: a receive from a closed "
@@ -184,19 +193,19 @@ class ReadMessage:
         self.member: ModelClient = world.join("a", librdkafka, group_id="g", **config)
         self.member.do(contract.SubscribeCalled(("t",)))
         self.thrown_away: list[str] = []
-        self._read = self._reports_read = 0
+        self._handled_records = self._handled_reports = 0
 
     def __call__(self, timeout_ms: int = 1_000) -> str:
         """Call ReadMessage; return "message", the name of the error, or "_TIMED_OUT"."""
         end = self.world.now + timeout_ms
         while True:
-            for report in self.member.reports[self._reports_read :]:
-                self._reports_read += 1
+            for report in self.member.reports[self._handled_reports :]:
+                self._handled_reports += 1
                 if report.kind == "error":
                     return report.name
                 self.thrown_away.append(report.name)
-            if len(self.member.records) > self._read:
-                self._read += 1
+            if len(self.member.records) > self._handled_records:
+                self._handled_records += 1
                 return "message"
             if self.world.now >= end:
                 return "_TIMED_OUT"
@@ -223,20 +232,20 @@ def read_message(run: ScenarioRun) -> None:
     world.write("t", 0, *["x"] * 5)
     program = ReadMessage(world, reset="earliest", metadata_ms=5_000, extra={"enable.partition.eof": True})
     first = [program() for _ in range(10)]
-    run.result("at first", _runs(first))
+    run.result("at first", _count_runs(first))
     run.claim("5 messages, then timeouts", first.count("message") == 5 and set(first[-3:]) == {"_TIMED_OUT"})
     run.claim("the end of the partition is dropped", program.thrown_away == ["_PARTITION_EOF"])
-    world.tamper = _no_reading
+    world.tamper = _deny_reading
     run.moment("forbids reading", "operator")
     second = [program() for _ in range(5)]
     world.tamper = None
     world.write("t", 0, "x")
     third = [program() for _ in range(5)]
-    world.tamper = _no_reading
+    world.tamper = _deny_reading
     third_refusal = [program() for _ in range(5)]
     world.tamper = None
-    run.result("while reading is denied", _runs(second))
-    run.result("afterwards", _runs(third))
+    run.result("while reading is denied", _count_runs(second))
+    run.result("afterwards", _count_runs(third))
     run.claim(
         "the error is returned once, and passes",
         second.count("TOPIC_AUTHORIZATION_FAILED") == 1 and set(second[-3:]) == {"_TIMED_OUT"},
@@ -250,7 +259,7 @@ def read_message(run: ScenarioRun) -> None:
         program()
     world.join("b", librdkafka, topics=["t"], group_id="g", instance="one")
     fenced = [program() for _ in range(20)]
-    run.result("fenced", _runs(fenced))
+    run.result("fenced", _count_runs(fenced))
     run.claim(
         "_FATAL once, then timeouts", fenced.count("_FATAL") == 1 and set(fenced[-5:]) == {"_TIMED_OUT"}
     )
@@ -262,11 +271,12 @@ def read_message(run: ScenarioRun) -> None:
     run.claim("each later call returns it again", later == ["_FATAL", "_FATAL"])
 
 
-def _runs(results: list[str]) -> list[str]:
+def _count_runs(results: list[str]) -> list[str]:
+    """Return "N x RESULT" for each run of equal results."""
     return [f"{len(list(group))} x {result}" for result, group in groupby(results)]
 
 
-def _no_reading(client: Client, request: Message, version: int) -> Message | None:
+def _deny_reading(client: Client, request: Message, version: int) -> Message | None:
     if not isinstance(request, FetchRequest):
         return None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -347,29 +357,36 @@ ACTS: Final[dict[str, contract.ModelEvent]] = {
     takes=TIMEOUTS,
 )
 def libraries(run: ScenarioRun) -> None:
-    can: dict[str, dict[str, bool]] = {}
+    abilities_of: dict[str, dict[str, bool]] = {}
     versions: dict[str, dict[int, int]] = {}
     for kind in clients():
         if kind == "kproto":
             continue
         versions[kind] = dict(load_model(kind).VERSIONS)
-        can[kind] = _abilities(run, kind)
+        abilities_of[kind] = _abilities(run, kind)
         run.result(
             kind,
             f"JoinGroup {versions[kind][11]}, Fetch {versions[kind][1]}; "
-            + (", ".join(name for name, able in can[kind].items() if able) or "none of these in a group"),
+            + (
+                ", ".join(name for name, able in abilities_of[kind].items() if able)
+                or "none of these in a group"
+            ),
         )
     run.claim(
         "sarama-cluster sends no newer version than sarama",
         all(version <= versions["sarama"][key] for key, version in versions["sarama-cluster"].items()),
     )
-    more = {name for name, able in can["sarama-cluster"].items() if able and not can["sarama"][name]}
-    run.result("sarama-cluster has, and sarama has not", more)
-    run.claim("sarama lacks only sarama-cluster's whitelist", more == {"pattern"})
-    static = {kind for kind, able in can.items() if able["static member"]}
+    additional = {
+        name
+        for name, able in abilities_of["sarama-cluster"].items()
+        if able and not abilities_of["sarama"][name]
+    }
+    run.result("sarama-cluster has, and sarama has not", additional)
+    run.claim("sarama lacks only sarama-cluster's whitelist", additional == {"pattern"})
+    static = {kind for kind, able in abilities_of.items() if able["static member"]}
     run.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
-    reading = {kind for kind, able in can.items() if able["read_committed"]}
-    run.claim("only librdkafka skips aborted transactions by default", reading == {"librdkafka"})
+    committed_only = {kind for kind, able in abilities_of.items() if able["read_committed"]}
+    run.claim("only librdkafka skips aborted transactions by default", committed_only == {"librdkafka"})
     run.why(
         "kafka-go reads single partitions with a Reader that has no group (Partition), and seeks there "
         "(SetOffset). kproto's model of kafka-go is a Reader with a group, which has neither."

@@ -60,9 +60,9 @@ class SaramaProgram:
     returns: int = 0
     panic: str = ""
     over: bool = False
-    _reports_read: int = 0
-    _called: int = 0
-    _failed: str = ""
+    _handled_reports: int = 0
+    _handled_calls: int = 0
+    _consume_error: str = ""
 
     def __post_init__(self) -> None:
         config: dict[str, Any] = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
@@ -74,40 +74,40 @@ class SaramaProgram:
         self.run.moment(text, self.name)
 
     def _handle_events(self) -> None:
-        for kind, _ in self.member.calls[self._called :]:
-            self._called += 1
+        for kind, _ in self.member.calls[self._handled_calls :]:
+            self._handled_calls += 1
             if kind == "assigned":
-                self._set_up()
-        for report in self.member.reports[self._reports_read :]:
-            self._reports_read += 1
+                self._on_setup()
+        for report in self.member.reports[self._handled_reports :]:
+            self._handled_reports += 1
             if report.kind == "error":
-                self._failed = report.text
+                self._consume_error = report.text
             elif report.kind == "returned":
-                self._returned()
+                self._on_consume_returned()
         if not (self.over or self.panic or self.member.closed):
             self.world.call_later(10, self._handle_events)
 
-    def _set_up(self) -> None:
+    def _on_setup(self) -> None:
         self.setups += 1
         if self.ready and not self.remakes_ready:
-            self._panics("close of closed channel")
+            self._panic("close of closed channel")
             return
         self.ready = True
         self.say("Setup: ready")
 
-    def _returned(self) -> None:
+    def _on_consume_returned(self) -> None:
         self.returns += 1
-        failed, self._failed = self._failed, ""
-        if failed:
-            self._panics(f"Error from consumer: {failed}")
+        error, self._consume_error = self._consume_error, ""
+        if error:
+            self._panic(f"Error from consumer: {error}")
         elif not self.over:
             self.say("Consume has returned; ready is re-created; Consume")
             self.ready = self.ready and not self.remakes_ready
             self.member.subscribe("t")
 
-    def _panics(self, why: str) -> None:
-        self.panic = why
-        self.say(f"panic: {why}")
+    def _panic(self, reason: str) -> None:
+        self.panic = reason
+        self.say(f"panic: {reason}")
         self.world.kill(self.member)
 
     def signal(self) -> None:
@@ -118,7 +118,7 @@ class SaramaProgram:
         self.world.run(
             5_000,
             until=lambda: any(
-                report.kind == "returned" for report in self.member.reports[self._reports_read :]
+                report.kind == "returned" for report in self.member.reports[self._handled_reports :]
             ),
         )
         self.member.close()
@@ -150,42 +150,46 @@ def sarama_main(run: ScenarioRun) -> None:
     run.result("without a broker", [logged])
     run.claim("NewConsumerGroup fails, and the program ends", alone.closed and len(alone.reports) == 1)
 
-    for way in ("error", "signal"):
+    for ending in ("error", "signal"):
         world = run.world({"t": 2})
         main = SaramaProgram(run, world)
         world.run(3_000)
-        run.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
+        run.claim(f"{ending}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
         run.grow("t", 4)
         world.run(run.longer(8_000))
         counts = (main.returns, main.setups)
-        run.claim(f"{way}: growth starts another session, without an error", counts == (1, 2))
+        run.claim(f"{ending}: growth starts another session, without an error", counts == (1, 2))
         second: ModelClient = join(world, "other", "sarama", **USUAL)
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
         world.run(500)
-        was, leaves_before = world.now, len(world.requests_of(main.member, LeaveGroupRequest))
-        if way == "signal":
+        ended_at, leaves_before = world.now, len(world.requests_of(main.member, LeaveGroupRequest))
+        if ending == "signal":
             main.signal()
         else:
-            world.tamper = _no_access(main.member)
+            world.tamper = _deny_access(main.member)
             world.run(15_000, until=lambda main=main: bool(main.panic))  # type: ignore[misc]
             world.tamper = None
-            was = world.now
-        held = world.run(run.longer(30_000), until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
-        took = world.now - was
+            ended_at = world.now
+        took_over = world.run(run.longer(30_000), until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
+        took_ms = world.now - ended_at
         leaves = len(world.requests_of(main.member, LeaveGroupRequest)) - leaves_before
-        run.result(f"{way}: panic", main.panic or "none")
-        run.result(f"{way}: the other one has everything after", f"{took} ms")
+        run.result(f"{ending}: panic", main.panic or "none")
+        run.result(f"{ending}: the other one has everything after", f"{took_ms} ms")
         run.claim(
-            f"{way}: {'a panic' if way == 'error' else 'no panic'}", bool(main.panic) == (way == "error")
+            f"{ending}: {'a panic' if ending == 'error' else 'no panic'}",
+            bool(main.panic) == (ending == "error"),
         )
         run.claim(
-            f"{way}: {'sends no LeaveGroup' if way == 'error' else 'leaves'}", leaves == (way == "signal")
+            f"{ending}: {'sends no LeaveGroup' if ending == 'error' else 'leaves'}",
+            leaves == (ending == "signal"),
         )
-        run.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
+        run.claim(
+            f"{ending}: the other one takes over", took_over and (took_ms > 5_000) == (ending == "error")
+        )
 
 
-def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
+def _deny_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
     """Return a function that answers a member's requests as if the member had lost access to the group.
 
     Heartbeats get REBALANCE_IN_PROGRESS, which ends the session. The next JoinGroup gets
@@ -219,8 +223,8 @@ def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message 
 def sarama_handler(run: ScenarioRun) -> None:
     for remakes in (True, False):
         world = run.world({"t": 2})
-        for observation in (0, 1):
-            world.write("t", observation, *["x"] * 400)
+        for partition in (0, 1):
+            world.write("t", partition, *["x"] * 400)
         main = SaramaProgram(run, world, remakes_ready=remakes, commit_ms=60_000)
         main.member.works_ms, main.member.limit = 1_000, 100
         world.run(1_000)
@@ -283,21 +287,22 @@ def sarama_config(run: ScenarioRun) -> None:
     world.run(3_000)
     world.write("t", 0, "new")
     world.run(3_000)
-    spoken = {
-        _name(kind): version
-        for kind, version in sorted(machine.spoken.items(), key=lambda item: _name(item[0]))
+    versions_by_api = {
+        _api_name(kind): version
+        for kind, version in sorted(machine.spoken.items(), key=lambda item: _api_name(item[0]))
     }
-    run.result("versions", spoken)
+    run.result("versions", versions_by_api)
     run.claim(
         "JoinGroup 1, Fetch 3, OffsetCommit 1",
-        (spoken["JoinGroup"], spoken["Fetch"], spoken["OffsetCommit"]) == (1, 3, 1),
+        (versions_by_api["JoinGroup"], versions_by_api["Fetch"], versions_by_api["OffsetCommit"])
+        == (1, 3, 1),
     )
     metadata = world.requests_of(member, JoinGroupRequest)[0].protocols[0].metadata
     run.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
-    refused = [name for (name, version) in spoken.items() if version < _lowest(name)]
+    refused = [name for name, version in versions_by_api.items() if version < _lowest_version(name)]
     run.result(
         "rejected by a current broker",
-        {name: f"{spoken[name]}, from {_lowest(name)} on" for name in refused},
+        {name: f"{versions_by_api[name]}, from {_lowest_version(name)} on" for name in refused},
     )
     run.claim("current brokers reject its Fetch and OffsetCommit", refused == ["Fetch", "OffsetCommit"])
     run.claim("OffsetNewest: older records are not read", member.values() == ["new"])
@@ -306,18 +311,21 @@ def sarama_config(run: ScenarioRun) -> None:
     run.result("SASL that a broker of 0.10.2 offers", offered)
     for release, handshake in (("1.38.1", 0), ("1.41", 1)):
         first, second = sasl.plain_frames(handshake, "adEngine", "secret", "sarama")
-        versions = {_name(type(item.request)): item.version for item in [decode_request(first[4:])]}
-        bare = second[4:] == sasl.plain_token("adEngine", "secret")
-        if not bare:
+        versions = {_api_name(type(item.request)): item.version for item in [decode_request(first[4:])]}
+        is_bare_token = second[4:] == sasl.plain_token("adEngine", "secret")
+        if not is_bare_token:
             envelope = decode_request(second[4:])
-            versions[_name(type(envelope.request))] = envelope.version
-        works = all(offered.get(name, -1) >= version for name, version in versions.items())
-        run.result(f"sarama {release} says", [versions, "and a bare token" if bare else "and no bare token"])
+            versions[_api_name(type(envelope.request))] = envelope.version
+        is_offered = all(offered.get(name, -1) >= version for name, version in versions.items())
+        run.result(
+            f"sarama {release} says", [versions, "and a bare token" if is_bare_token else "and no bare token"]
+        )
         run.claim(
-            f"sarama {release} {'works' if works else 'does not work'} there", works == (release == "1.38.1")
+            f"sarama {release} {'works' if is_offered else 'does not work'} there",
+            is_offered == (release == "1.38.1"),
         )
 
-    world.tamper = _no_commits
+    world.tamper = _reject_commits
     world.write("t", 0, "x")
     world.run(3_000)
     logged = {report.kind for report in member.reports}
@@ -325,7 +333,7 @@ def sarama_config(run: ScenarioRun) -> None:
     run.claim("without Return.Errors it is only logged", logged == {"log"})
 
 
-def _no_commits(client: Client, request: Message, version: int) -> Message | None:
+def _reject_commits(client: Client, request: Message, version: int) -> Message | None:
     if not isinstance(request, OffsetCommitRequest):
         return None
     parts = [
@@ -334,11 +342,11 @@ def _no_commits(client: Client, request: Message, version: int) -> Message | Non
     return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=parts)])
 
 
-def _name(kind: type[Message]) -> str:
+def _api_name(kind: type[Message]) -> str:
     return kind.__name__.removesuffix("Request")
 
 
-def _lowest(name: str) -> int:
+def _lowest_version(name: str) -> int:
     return request_class(
         next(key for key, api_name in API_NAMES.items() if api_name == name)
     ).__versions__.min
