@@ -25,7 +25,7 @@ from .parameters import GROUP
 from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
-def _by_hand(world: World, **config: Any) -> Any:
+def _member_polled_by_hand(world: World, **config: Any) -> Any:
     """Start a member, wait until it has its partitions, and stop its automatic polling."""
     member = member_of(world, **config)
     world.run(4_000, until=lambda: bool(member.owned))
@@ -51,14 +51,15 @@ def _by_hand(world: World, **config: Any) -> Any:
 )
 def one_thread(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world)
+    member = _member_polled_by_hand(world)
     member.poll_once(2_000)
     world.run(500)
-    second = member.model.step(member.state, contract.PollCalled(), world.now)
+    actions_of_second_thread = member.model.step(member.state, contract.PollCalled(), world.now)
     run.moment("another thread polls", "a")
-    run.result("the second thread", [(call.name, call.text) for call in second])
+    run.result("the second thread", [(call.name, call.text) for call in actions_of_second_thread])
     run.claim(
-        "the second thread is rejected", [call.name for call in second] == ["ConcurrentModificationException"]
+        "the second thread is rejected",
+        [call.name for call in actions_of_second_thread] == ["ConcurrentModificationException"],
     )
     run.claim("the first one still waits", member.polling)
     world.write("t", 0, "x")
@@ -111,25 +112,25 @@ def nothing_subscribed(run: ScenarioRun) -> None:
 )
 def wakeup(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world)
+    member = _member_polled_by_hand(world)
     world.write("t", 0, *map(str, range(20)))
     poll_for(world, member, 1_000, limit=10)
     run.moment("another thread wakes it", "a")
     member.wakeup()
-    took = poll_for(world, member, 60_000)
-    run.result("woken before: the poll took", f"{took} ms")
-    run.claim("woken before a poll, the poll throws immediately", (took, len(member.errors)) == (0, 1))
+    duration_ms = poll_for(world, member, 60_000)
+    run.result("woken before: the poll took", f"{duration_ms} ms")
+    run.claim("woken before a poll, the poll throws immediately", (duration_ms, len(member.errors)) == (0, 1))
     run.claim("with ten messages in its buffer it returned none", len(member.records) == 10)
     poll_for(world, member, 1_000)
     run.claim("the next poll returns the other ten", offsets(member, T0) == list(range(20)))
-    begun = world.now
+    started_at = world.now
     member.poll_once(60_000)
     world.run(3_000)
     run.moment("another thread wakes it", "a")
     member.wakeup()
     world.run(1_000, until=lambda: not member.polling)
-    run.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
-    run.claim("woken in a poll, it throws immediately", world.now - begun == 3_000)
+    run.result("woken inside: a poll of a minute took", f"{world.now - started_at} ms")
+    run.claim("woken in a poll, it throws immediately", world.now - started_at == 3_000)
     world.write("t", 0, "last")
     poll_for(world, member, 1_000)
     run.claim("all came once, in order", offsets(member, T0) == list(range(21)))
@@ -155,19 +156,19 @@ def bounded(run: ScenarioRun) -> None:
     member.pause_polling()
     world.run(60)
     world.write("t", 0, "x")
-    took: list[int] = []
+    durations_ms: list[int] = []
     run.moment("polls for 400 ms at a time", "a")
-    while not member.records and len(took) < 20:
-        took.append(poll_for(world, member, 400))
+    while not member.records and len(durations_ms) < 20:
+        durations_ms.append(poll_for(world, member, 400))
     # The first JoinGroup of a dynamic member has no member id. The response assigns the id (KIP-394).
     joins = [
         request
         for request in world.requests_of(member, JoinGroupRequest)
         if request.member_id or request.group_instance_id
     ]
-    run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
-    run.claim("no poll exceeded its timeout", max(took) <= 400)
-    run.claim("several were empty before the join was complete", len(took) >= 7)
+    run.result("polls, and the longest", [len(durations_ms), f"{max(durations_ms)} ms"])
+    run.claim("no poll exceeded its timeout", max(durations_ms) <= 400)
+    run.claim("several were empty before the join was complete", len(durations_ms) >= 7)
     run.claim("they were one join", len(joins) == 1)
 
 
@@ -188,17 +189,26 @@ def patient(run: ScenarioRun) -> None:
         member = member_of(world)
         member.pause_polling()
         world.run(60)
-        begun = world.now
+        started_at = world.now
         run.moment(f"calls poll({timeout})", "a")
-        took = poll_for(world, member, timeout, patient=True)
-        assigned = next(
-            (observation.at - begun for observation in world.observations if observation.kind == "assigned"),
+        duration_ms = poll_for(world, member, timeout, patient=True)
+        assigned_after_ms = next(
+            (
+                observation.at - started_at
+                for observation in world.observations
+                if observation.kind == "assigned"
+            ),
             None,
         )
-        run.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
-        run.claim(f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned)
-        beyond = took - (assigned or 0)
-        run.claim(f"poll({timeout}): then the next response ended it", beyond < 100)
+        run.result(
+            f"poll({timeout}) took, was assigned after", [f"{duration_ms} ms", f"{assigned_after_ms} ms"]
+        )
+        run.claim(
+            f"poll({timeout}): it waited for its partitions",
+            assigned_after_ms is not None and duration_ms >= assigned_after_ms,
+        )
+        excess_ms = duration_ms - (assigned_after_ms or 0)
+        run.claim(f"poll({timeout}): then the next response ended it", excess_ms < 100)
         run.claim(f"poll({timeout}): nothing was read", not member.records)
         run.claim(f"poll({timeout}): no line was logged", not member.reports)
     run.why(
@@ -220,34 +230,34 @@ def patient(run: ScenarioRun) -> None:
 )
 def pipelined(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world)
+    member = _member_polled_by_hand(world)
     world.write("t", 0, *["x"] * 100)
-    begun = len(world.requests_of(member, FetchRequest))
+    fetches_before = len(world.requests_of(member, FetchRequest))
     poll_for(world, member, 1_000, limit=100)
-    returned = world.now
+    returned_at = world.now
     world.write("t", 0, *["x"] * 100)
     run.claim("a fetch is open when poll has returned", bool(member.state.pending_fetch_nodes))
     world.run(1_000)
-    sent = world.requests_of(member, FetchRequest)[begun:]
+    sent = world.requests_of(member, FetchRequest)[fetches_before:]
     run.result("fetches until the second poll", len(sent))
-    took = poll_for(world, member, 0, limit=100)
-    run.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
-    run.claim("the second poll had its records immediately", (len(member.records), took) == (200, 0))
-    run.claim("nothing was fetched meanwhile", world.now == returned + 1_000)
+    duration_ms = poll_for(world, member, 0, limit=100)
+    run.result("the second poll: records, and time", [len(member.records) - 100, f"{duration_ms} ms"])
+    run.claim("the second poll had its records immediately", (len(member.records), duration_ms) == (200, 0))
+    run.claim("nothing was fetched meanwhile", world.now == returned_at + 1_000)
     run.claim("all came once, in order", offsets(member, T0) == list(range(200)))
 
 
-class _Redacts:
+class _DroppingInterceptor:
     """A consumer interceptor that drops every second record."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[TopicPartition, int]] = []
+        self.commits: list[dict[TopicPartition, int]] = []
 
     def on_consume(self, records: tuple[contract.ModelRecord, ...]) -> tuple[contract.ModelRecord, ...]:
         return tuple(record for record in records if record.offset % 2 == 0)
 
     def on_commit(self, committed: Mapping[TopicPartition, int]) -> None:
-        self.heard.append(dict(committed))
+        self.commits.append(dict(committed))
 
 
 @scenario(
@@ -261,14 +271,14 @@ class _Redacts:
 )
 def intercepted(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    tap = _Redacts()
-    member = member_of(world, auto_commit_ms=1_000, extra={"interceptor.classes": (tap,)})
+    interceptor = _DroppingInterceptor()
+    member = member_of(world, auto_commit_ms=1_000, extra={"interceptor.classes": (interceptor,)})
     world.write("t", 0, *["x"] * 10)
     world.run(5_000)
     run.result("records, committed", [len(member.records), world.committed("g", T0)])
     run.claim("poll returns what onConsume returned", offsets(member, T0) == [0, 2, 4, 6, 8])
     run.claim("all were committed", world.committed("g", T0) == 10)
-    run.claim("onCommit was called with it", {T0: 10} in tap.heard)
+    run.claim("onCommit was called with it", {T0: 10} in interceptor.commits)
     run.why("The position moved before onConsume is called, and commits are made of positions.")
 
 
@@ -284,18 +294,18 @@ def intercepted(run: ScenarioRun) -> None:
 )
 def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world, fetch_wait_ms=100)
+    member = _member_polled_by_hand(world, fetch_wait_ms=100)
     before = len(world.requests_of(member, FetchRequest))
-    took = poll_for(world, member, 1_000)
+    duration_ms = poll_for(world, member, 1_000)
     fetches = len(world.requests_of(member, FetchRequest)) - before
-    run.result("empty: took, fetches", [f"{took} ms", fetches])
-    run.claim("it took its whole timeout", took == 1_000)
+    run.result("empty: took, fetches", [f"{duration_ms} ms", fetches])
+    run.claim("it took its whole timeout", duration_ms == 1_000)
     run.claim("it was empty", not member.records)
     run.claim("it fetched several times", fetches >= 8)
     world.call_later(300, lambda: world.write("t", 0, "x"))
-    took = poll_for(world, member, 1_000)
-    run.result("with a message after 300 ms: took", f"{took} ms")
-    run.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
+    duration_ms = poll_for(world, member, 1_000)
+    run.result("with a message after 300 ms: took", f"{duration_ms} ms")
+    run.claim("it returned with the message", 300 <= duration_ms <= 310 and len(member.records) == 1)
 
 
 @scenario(
@@ -310,7 +320,7 @@ def ack_travels_in_the_loop(run: ScenarioRun) -> None:
 )
 def measured(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world)
+    member = _member_polled_by_hand(world)
     for _ in range(90):
         poll_for(world, member, 100)
         world.run(900)
@@ -318,17 +328,18 @@ def measured(run: ScenarioRun) -> None:
     for name, value in metrics.items():
         # Java's metricValue() is a Double, so it is printed with decimal places.
         run.result(name, repr(float(value)))
-    between = (metrics["time-between-poll-avg"], metrics["time-between-poll-max"])
-    run.claim("polls are a second apart", between == (1_000, 1_000))
+    times_between_polls = (metrics["time-between-poll-avg"], metrics["time-between-poll-max"])
+    run.claim("polls are a second apart", times_between_polls == (1_000, 1_000))
     run.claim("about a tenth of the time is spent in poll", 0.08 <= metrics["poll-idle-ratio-avg"] <= 0.12)
     run.claim("the last poll was a second ago", metrics["last-poll-seconds-ago"] == 1)
-    ended = sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples)
+    counted_polls = sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples)
     member.wakeup()
     poll_for(world, member, 100)
     after = member.state.metrics.values(world.now)
     run.claim("the throwing poll is counted", after["last-poll-seconds-ago"] == 0)
     run.claim(
-        "and ended", sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples) == ended + 1
+        "and ended",
+        sum(sample.count for sample in member.state.metrics.poll_idle_ratio.samples) == counted_polls + 1,
     )
     run.why(
         "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
@@ -396,9 +407,11 @@ def _refuse_commits(world: World, *codes: int) -> list[int]:
     return times
 
 
-def _after_commit(
+def _commit_interval_scenario(
     number: int, title: str, codes: tuple[int, ...], at_most: int, at_least: int, then: str
 ) -> Any:
+    """Add the scenario S2-`number` of the time between two commits, the first answered with `codes`."""
+
     def play(run: ScenarioRun) -> None:
         world = run.world({"t": 1})
         times = _refuse_commits(world, *codes)
@@ -421,17 +434,27 @@ def _after_commit(
     return play
 
 
-commit_good = _after_commit(
-    17, "doAutoCommitOffsetsAsync: success", (), 5_600, 4_900, "the next one comes after 5 s"
+commit_good = _commit_interval_scenario(
+    17,
+    "doAutoCommitOffsetsAsync: success",
+    codes=(),
+    at_most=5_600,
+    at_least=4_900,
+    then="the next one comes after 5 s",
 )
-commit_retriable = _after_commit(
+commit_retriable = _commit_interval_scenario(
     18,
     "doAutoCommitOffsetsAsync: a retriable error",
-    (14,),
-    1_000,
-    50,
-    "the next one comes after the backoff of 100 ms, with newer offsets",
+    codes=(14,),
+    at_most=1_000,
+    at_least=50,
+    then="the next one comes after the backoff of 100 ms, with newer offsets",
 )
-commit_other = _after_commit(
-    19, "doAutoCommitOffsetsAsync: any other error", (28,), 5_600, 4_900, "the next one comes after 5 s"
+commit_other = _commit_interval_scenario(
+    19,
+    "doAutoCommitOffsetsAsync: any other error",
+    codes=(28,),
+    at_most=5_600,
+    at_least=4_900,
+    then="the next one comes after 5 s",
 )

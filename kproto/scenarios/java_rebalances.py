@@ -60,7 +60,8 @@ def triggers(run: ScenarioRun) -> None:
         group = world.cluster.coordinator.describe("g")
         return 0 if group is None else group.epoch
 
-    def after(trigger: str, ms: int) -> None:
+    def expect_rebalance(trigger: str, ms: int) -> None:
+        """Run for `ms` after the trigger, and claim that the group has rebalanced and is stable."""
         before = generation()
         run.moment(trigger, "operator")
         world.run(ms)
@@ -70,18 +71,18 @@ def triggers(run: ScenarioRun) -> None:
 
     second = join(world, "b", OLD, topics=(), **USUAL)
     second.subscribe(pattern="t.*")
-    after("a member joins", 10_000)
+    expect_rebalance("a member joins", 10_000)
     second.close()
-    after("a member leaves", 10_000)
+    expect_rebalance("a member leaves", 10_000)
     third = join(world, "c", OLD, topics=(), **USUAL)
     third.subscribe(pattern="t.*")
-    after("another joins", 10_000)
+    expect_rebalance("another joins", 10_000)
     world.kill(third)
-    after("it crashes", run.longer(25_000))
+    expect_rebalance("it crashes", run.longer(25_000))
     world.create("t2", 2)
-    after("a topic that matches is created", run.longer(15_000))
+    expect_rebalance("a topic that matches is created", run.longer(15_000))
     world.grow("t", len(numbers(world)) + 2)
-    after("a topic grows", run.longer(15_000))
+    expect_rebalance("a topic grows", run.longer(15_000))
 
 
 @scenario(
@@ -98,16 +99,18 @@ def no_gap(run: ScenarioRun) -> None:
     for assignor in ("range", "cooperative-sticky"):
         world = run.world({"t": 6}, members=3, trace=False)
         members = [
-            member_of(world, name, NOW, assignors=(assignor,), heartbeat_ms=beat)
-            for name, beat in (("a", 500), ("b", 1_700))
+            member_of(world, name, NOW, assignors=(assignor,), heartbeat_ms=heartbeat_ms)
+            for name, heartbeat_ms in (("a", 500), ("b", 1_700))
         ]
         produce(world, "t", numbers(world), 20, 4_000)
         kept_before = {member.name: set(member.owned) for member in members}
-        begun = world.now
+        joined_at = world.now
         newcomer = member_of(world, "c", NOW, assignors=(assignor,))
         produce(world, "t", numbers(world), 20, 6_000)
-        stayed = {tp: member for member in members for tp in kept_before[member.name] & member.owned}
-        gaps = [_gap(world, owner.name, tp, begun) for tp, owner in stayed.items()]
+        owners_of_retained = {
+            tp: member for member in members for tp in kept_before[member.name] & member.owned
+        }
+        gaps = [_longest_gap(world, owner.name, tp, joined_at) for tp, owner in owners_of_retained.items()]
         longest[assignor] = max(gaps, default=0)
         run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
         run.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
@@ -115,14 +118,17 @@ def no_gap(run: ScenarioRun) -> None:
     run.claim("with cooperative-sticky they are read as before", longest["cooperative-sticky"] <= 150)
 
 
-def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
+def _longest_gap(world: World, member_name: str, tp: TopicPartition, since: int) -> int:
+    """Return the longest time in ms between two deliveries of the partition to the member."""
     times = [
         observation.at
         for observation in world.observations
-        if observation.kind == "delivered" and observation.source == who and tp in observation.partitions
+        if observation.kind == "delivered"
+        and observation.source == member_name
+        and tp in observation.partitions
     ]
-    late = [at for at in times if at >= begun - 200]
-    return max((later - earlier for earlier, later in pairwise(late)), default=0)
+    later_times = [at for at in times if at >= since - 200]
+    return max((later - earlier for earlier, later in pairwise(later_times)), default=0)
 
 
 # -- onJoinPrepare ----------------------------------------------------------------------------------------
@@ -151,22 +157,23 @@ def prepare(run: ScenarioRun) -> None:
         world.run(100)
         world.fault("delay", first, ms=500)
         member_of(world, "b", kind, auto_commit_ms=60_000)
-        joins, took, end = joins_of(world, first), list[int](), world.now + run.longer(20_000)
-        while joins_of(world, first) == joins and world.now < end:
-            took.append(poll_for(world, first, 50))
+        joins, deadline = joins_of(world, first), world.now + run.longer(20_000)
+        durations_ms: list[int] = []
+        while joins_of(world, first) == joins and world.now < deadline:
+            durations_ms.append(poll_for(world, first, 50))
         world.heal()
         first.resume_polling()
         world.run(10_000)
         lost, doubled = lost_and_doubled(world, living_members(world), world.partitions())
         commits = [offsets for offsets in stored(world) if sorted(offsets) == first_owned]
         run.result(f"{kind}: committed before it rejoined", commits[:1])
-        run.result(f"{kind}: the longest poll of 50 ms", f"{max(took)} ms")
-        everything = dict.fromkeys(first_owned, 100)
-        run.claim(f"{kind}: it was committed", commits[:1] == [everything])
+        run.result(f"{kind}: the longest poll of 50 ms", f"{max(durations_ms)} ms")
+        expected = dict.fromkeys(first_owned, 100)
+        run.claim(f"{kind}: it was committed", commits[:1] == [expected])
         if kind == OLD:
-            run.claim(f"{kind}: poll waited for the commit", max(took) >= 1_000)
+            run.claim(f"{kind}: poll waited for the commit", max(durations_ms) >= 1_000)
         else:
-            run.claim(f"{kind}: poll did not wait for the commit", max(took) <= 50)
+            run.claim(f"{kind}: poll did not wait for the commit", max(durations_ms) <= 50)
         run.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
 
 
@@ -193,8 +200,8 @@ def lost(run: ScenarioRun) -> None:
                 pending: list[int] = pending,
                 world: World = world,
             ) -> Message | None:
-                late = isinstance(request, HeartbeatRequest) and world.now > run.started + 4_000
-                return HeartbeatResponse(error_code=pending.pop()) if late and pending else None
+                is_due = isinstance(request, HeartbeatRequest) and world.now > run.started + 4_000
+                return HeartbeatResponse(error_code=pending.pop()) if is_due and pending else None
 
             world.tamper = tamper
             member = member_of(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
@@ -279,19 +286,19 @@ def leads_nobody(run: ScenarioRun) -> None:
     world.run(3_000)
     second = member_of(world, "b", topics=("u",), metadata_ms=1_000)
     world.run(8_000)
-    leading = _requested_topics(world, first)
+    topics_as_leader = _requested_topics(world, first)
     run.claim("it leads", first.state.is_leader)
-    frozen = run.longer(15_000)
-    first.freeze(frozen)
-    run.moment(f"is frozen for {frozen / 1000:g} s", "a")
-    world.run(frozen)
+    freeze_ms = run.longer(15_000)
+    first.freeze(freeze_ms)
+    run.moment(f"is frozen for {freeze_ms / 1000:g} s", "a")
+    world.run(freeze_ms)
     world.run(10_000)
-    following = _requested_topics(world, first)
-    run.result("topics requested as the leader", sorted(leading))
-    run.result("topics requested as a follower", sorted(following))
-    run.claim("the leader watches what the group reads", leading == {"t", "u"})
+    topics_as_follower = _requested_topics(world, first)
+    run.result("topics requested as the leader", sorted(topics_as_leader))
+    run.result("topics requested as a follower", sorted(topics_as_follower))
+    run.claim("the leader watches what the group reads", topics_as_leader == {"t", "u"})
     run.claim("the other member is the leader now", second.state.is_leader and not first.state.is_leader)
-    run.claim("it watches what it reads itself", following == {"t"})
+    run.claim("it watches what it reads itself", topics_as_follower == {"t"})
 
 
 def _requested_topics(world: World, member: Any) -> set[str]:
@@ -312,10 +319,11 @@ def _requested_topics(world: World, member: Any) -> set[str]:
 )
 def callback_raises(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
-        _callback_raises(run, kind)
+        _raise_in_callback(run, kind)
 
 
-def _callback_raises(run: ScenarioRun, kind: str) -> None:
+def _raise_in_callback(run: ScenarioRun, kind: str) -> None:
+    """Run S2-30 with one version of Java's client."""
     world = run.world({"t": 4}, members=2)
     first = member_of(world, "a", kind, assignors=("range",))
     world.run(4_000)

@@ -40,7 +40,8 @@ _JAVA_REFUSAL = (
 OPTIONS_ONLY = "it reads options, and runs no group"
 
 
-def _auto_commit(run: ScenarioRun, **options: Any) -> object:
+def _resolve_auto_commit(run: ScenarioRun, **options: Any) -> object:
+    """Return enable.auto.commit for these options, or "refused: ..."; add it to the results."""
     try:
         value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:
@@ -54,7 +55,7 @@ def _auto_commit(run: ScenarioRun, **options: Any) -> object:
     return value
 
 
-def _config(
+def _auto_commit_scenario(
     number: int, case: str, then: str
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     return scenario(
@@ -68,29 +69,31 @@ def _config(
     )
 
 
-@_config(1, "group.id set, enable.auto.commit not", "it commits automatically")
+@_auto_commit_scenario(1, "group.id set, enable.auto.commit not", "it commits automatically")
 def group_unset(run: ScenarioRun) -> None:
-    run.claim("true", _auto_commit(run, group_id="g") is True)
+    run.claim("true", _resolve_auto_commit(run, group_id="g") is True)
 
 
-@_config(2, "group.id set, enable.auto.commit false", "it does not")
+@_auto_commit_scenario(2, "group.id set, enable.auto.commit false", "it does not")
 def group_false(run: ScenarioRun) -> None:
-    run.claim("false", _auto_commit(run, group_id="g", enable_auto_commit=False) is False)
+    run.claim("false", _resolve_auto_commit(run, group_id="g", enable_auto_commit=False) is False)
 
 
-@_config(3, "no group.id, enable.auto.commit not set", "it does not")
+@_auto_commit_scenario(3, "no group.id, enable.auto.commit not set", "it does not")
 def alone_unset(run: ScenarioRun) -> None:
-    run.claim("false", _auto_commit(run) is False)
+    run.claim("false", _resolve_auto_commit(run) is False)
 
 
-@_config(4, "no group.id, enable.auto.commit true", "it is rejected, and the error names the option")
+@_auto_commit_scenario(
+    4, "no group.id, enable.auto.commit true", "it is rejected, and the error names the option"
+)
 def alone_true(run: ScenarioRun) -> None:
-    run.claim("refused", "needs a group_id" in str(_auto_commit(run, enable_auto_commit=True)))
+    run.claim("refused", "needs a group_id" in str(_resolve_auto_commit(run, enable_auto_commit=True)))
 
 
-@_config(5, "no group.id, enable.auto.commit false", "it does not")
+@_auto_commit_scenario(5, "no group.id, enable.auto.commit false", "it does not")
 def alone_false(run: ScenarioRun) -> None:
-    run.claim("false", _auto_commit(run, enable_auto_commit=False) is False)
+    run.claim("false", _resolve_auto_commit(run, enable_auto_commit=False) is False)
 
 
 @scenario(
@@ -103,19 +106,19 @@ def alone_false(run: ScenarioRun) -> None:
     fixed=OPTIONS_ONLY,
 )
 def interval(run: ScenarioRun) -> None:
-    plain = consumer_options({"group_id": "g"}).auto_commit_interval_ms
-    zero = consumer_options({"group_id": "g", "auto_commit_interval_ms": 0}).auto_commit_interval_ms
-    refused = ""
+    default_ms = consumer_options({"group_id": "g"}).auto_commit_interval_ms
+    zero_ms = consumer_options({"group_id": "g", "auto_commit_interval_ms": 0}).auto_commit_interval_ms
+    refusal = ""
     try:
         consumer_options({"group_id": "g", "auto_commit_interval_ms": -1})
     except ConfigError as error:
-        refused = str(error)
-    run.result("left out, 0", [plain, zero])
+        refusal = str(error)
+    run.result("left out, 0", [default_ms, zero_ms])
     # The error text of ConfigDef in kafka-clients 4.3.1.
-    java = "Invalid value -1 for configuration auto.commit.interval.ms: Value must be at least 0"
-    run.result("-1, Java throws", f"ConfigException: {java}")
-    run.result("-1, kproto raises", refused)
-    run.claim("5000 and 0 are accepted, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
+    java_text = "Invalid value -1 for configuration auto.commit.interval.ms: Value must be at least 0"
+    run.result("-1, Java throws", f"ConfigException: {java_text}")
+    run.result("-1, kproto raises", refusal)
+    run.claim("5000 and 0 are accepted, -1 is not", (default_ms, zero_ms) == (5_000, 0) and bool(refusal))
 
 
 # -- the coordinators of Kafka 0.8 and of today --------------------------------------------------------------
@@ -162,7 +165,8 @@ def zookeeper(run: ScenarioRun) -> None:
         (60_000, zk.TopicGrown("t", 8), "the topic grows to 8 partitions"),
     ]
 
-    def note(actions: list[zk.ZooKeeperAction]) -> int:
+    def show_actions(actions: list[zk.ZooKeeperAction]) -> int:
+        """Show the actions at the time `now`; return the number of conflicts among them."""
         for action in actions:
             run.moment(_describe_action(action), action.consumer, run.started + now)
         return sum(isinstance(action, zk.OwnershipConflict) for action in actions)
@@ -170,11 +174,11 @@ def zookeeper(run: ScenarioRun) -> None:
     for at, event, text in [*events, (90_000, zk.ZooKeeperTick(), "")]:
         while (due := zk.next_deadline(state)) is not None and due <= at:
             now = due
-            conflicts += note(zk.step(state, zk.ZooKeeperTick(), now))
+            conflicts += show_actions(zk.step(state, zk.ZooKeeperTick(), now))
         now = at
         if text:
             run.moment(text, "operator", run.started + now)
-        conflicts += note(zk.step(state, event, now))
+        conflicts += show_actions(zk.step(state, event, now))
     owners = [zk.owner_of(state, TopicPartition("t", partition)) for partition in range(8)]
     run.result("owners", owners)
     run.result("conflicts", conflicts)
@@ -216,6 +220,7 @@ def coordinator(run: ScenarioRun) -> None:
     members = [member_of(world, name) for name in run.names("a", "b", "c")]
     produce(world, "t", numbers(world), 20, 3_000)
     world.run(10_000)
+    # The API keys of OffsetCommit (8) and JoinGroup (11), as a request begins with them.
     nodes = {
         entry.data.node
         for entry in world.entries
@@ -242,14 +247,14 @@ def rebalance_timeout(run: ScenarioRun) -> None:
         ("unset", {}, (300_000, 10_000)),
         ("max.poll.interval.ms 7000, session.timeout.ms 6500", both, (7_000, 6_500)),
     )
-    for case, config, wanted in cases:
+    for case, config, expected in cases:
         world = run.world({"t": 1})
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)
         request = world.requests_of(member, JoinGroupRequest)[-1]
         timeouts = (request.rebalance_timeout_ms, request.session_timeout_ms)
         run.result(f"{case}: rebalance and session timeout", list(timeouts))
-        run.claim(f"{case}: {wanted[0]} and {wanted[1]}", timeouts == wanted)
+        run.claim(f"{case}: {expected[0]} and {expected[1]}", timeouts == expected)
 
 
 # -- reliability ------------------------------------------------------------------------------------------
@@ -265,9 +270,9 @@ def rebalance_timeout(run: ScenarioRun) -> None:
     takes=("client", "commit", *GROUP),
 )
 def at_least_once(run: ScenarioRun) -> None:
-    ways = {"auto commit True": True, "auto commit False": False}
+    auto_commit_by_way = {"auto commit True": True, "auto commit False": False}
     order = run.parameters.commit
-    for way, auto in ways.items() if order is None else [(f"commit {order} processing", False)]:
+    for way, auto in auto_commit_by_way.items() if order is None else [(f"commit {order} processing", False)]:
         world = run.world({"t": 1}, trace=False)
         first = member_of(world, "a", auto_commit=auto, auto_commit_ms=60_000)
         produce(world, "t", (0,), 100, 1_000)
@@ -278,7 +283,7 @@ def at_least_once(run: ScenarioRun) -> None:
         world.run(run.longer(30_000))
         missing, doubled = lost_and_doubled(world, [first, second], [T0])
         run.result(f"{way}: read, lost, read again", [received, missing, doubled])
-        again = (missing, doubled) == (0, received)
-        run.claim(f"{way}: none is lost, the {received} are read again", again)
+        is_read_again = (missing, doubled) == (0, received)
+        run.claim(f"{way}: none is lost, the {received} are read again", is_read_again)
         received_again = offsets(second, T0)
         run.claim(f"{way}: in order", received_again == list(range(100 - len(received_again), 100)))

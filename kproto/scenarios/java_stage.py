@@ -49,7 +49,7 @@ def called(member: Any) -> list[str]:
 
 def poll_for(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
     """Call poll once for a member that does not poll automatically; return the duration in ms."""
-    begun = world.now
+    started_at = world.now
     member.poll_once(timeout_ms, limit, patient=patient)
     world.run(60_000, until=lambda: not member.polling)
-    return world.now - begun
+    return world.now - started_at

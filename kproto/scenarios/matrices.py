@@ -66,6 +66,7 @@ class Loss:
 
     @property
     def detection(self) -> str:
+        """Return in words whether the client watches for new partitions."""
         return "watches" if self.watch else "does not look"
 
 
@@ -95,10 +96,12 @@ def loss(
     its partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
-    most = MOST_RECORDS * 1000 // (2 * after_ms)
-    if rate > most:
-        why = f"at most {most:,}/s for these {after_ms / 1000:,.0f} s: that is {MOST_RECORDS:,} records"
-        raise ConfigError("rate", f"{rate}/s", why)
+    max_rate = MOST_RECORDS * 1000 // (2 * after_ms)
+    if rate > max_rate:
+        allowed = (
+            f"at most {max_rate:,}/s for these {after_ms / 1000:,.0f} s: that is {MOST_RECORDS:,} records"
+        )
+        raise ConfigError("rate", f"{rate}/s", allowed)
     stage = world or World({"t": 2}, seed=seed, trace=False)
     options: dict[str, Any] = {"watch": watch} if kind == "kafka-go" else {}
     member = join(
@@ -114,30 +117,44 @@ def loss(
         fetch_wait_ms=FETCH_WAIT_MS,
         **options,
     )
-    begun = stage.now
+    started_at = stage.now
     stage.run(grow_at_ms)
     if not member.owned:
         stage.run(60_000, until=lambda: bool(member.owned))
-        soonest = f"{stage.now - begun}ms or later: before, {kind} has no partitions, and none are new to it"
-        raise ConfigError("grow_at_ms", f"{grow_at_ms}ms", soonest)
-    count = len(stage.partitions())
-    new = [TopicPartition("t", number) for number in range(count, count + NEW)]
-    stage.grow("t", count + NEW)
-    grown = stage.now
-    every = max(50, after_ms // 400)
-    written = produce(stage, "t", [tp.partition for tp in new], rate, after_ms, every)
+        allowed = (
+            f"{stage.now - started_at}ms or later: before, {kind} has no partitions, and none are new to it"
+        )
+        raise ConfigError("grow_at_ms", f"{grow_at_ms}ms", allowed)
+    partition_count = len(stage.partitions())
+    new_partitions = [TopicPartition("t", number) for number in range(partition_count, partition_count + NEW)]
+    stage.grow("t", partition_count + NEW)
+    grown_at = stage.now
+    batch_interval_ms = max(50, after_ms // 400)
+    written = produce(stage, "t", [tp.partition for tp in new_partitions], rate, after_ms, batch_interval_ms)
     stage.run(settle_ms)
-    lost, doubled = lost_and_doubled(stage, [member], new)
+    lost, doubled = lost_and_doubled(stage, [member], new_partitions)
     assigned_at = next(
         (
             observation.at
             for observation in stage.observations
-            if observation.kind == "assigned" and new[0] in observation.partitions
+            if observation.kind == "assigned" and new_partitions[0] in observation.partitions
         ),
         None,
     )
-    after = None if assigned_at is None else assigned_at - grown
-    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, after, every, rate, len(new))
+    discovered_after_ms = None if assigned_at is None else assigned_at - grown_at
+    return Loss(
+        client=kind,
+        reset=reset,
+        watch=watch,
+        refresh_ms=refresh_ms,
+        written=written,
+        lost=lost,
+        doubled=doubled,
+        discovered_after_ms=discovered_after_ms,
+        every_ms=batch_interval_ms,
+        rate=rate,
+        new=len(new_partitions),
+    )
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
@@ -178,8 +195,8 @@ def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
 ) -> StandstillRow:
     """Add a member to a stable group of kproto clients, whose `revoked` callbacks take `callback_ms`."""
-    count = members * 2
-    world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
+    partition_count = members * 2
+    world = World({"t": partition_count}, seed=seed, trace=False, latency=(1, 5))
     assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)
     group = [
         world.join(
@@ -195,12 +212,13 @@ def stop_the_world(
     for member in group:
         member.callback_ms = 0
     world.run(
-        120_000, until=lambda: world.is_stable("g") and sum(len(member.owned) for member in group) == count
+        120_000,
+        until=lambda: world.is_stable("g") and sum(len(member.owned) for member in group) == partition_count,
     )
     world.run(5_000)
     for member in group:
         member.callback_ms = callback_ms
-    begun = world.now
+    joined_at = world.now
     newcomer = world.join(
         "new",
         topics=["t"],
@@ -211,18 +229,18 @@ def stop_the_world(
     )
     world.run(120_000, until=lambda: bool(newcomer.owned))
     world.run(10_000)
-    gaps = _gaps(world, begun)
+    gaps = _unassigned_times(world, joined_at)
     longest = max(gaps.values(), default=0)
     mean = sum(gaps.values()) / max(1, len(gaps))
-    return StandstillRow(protocol, members, count, len(gaps), longest, mean)
+    return StandstillRow(protocol, members, partition_count, len(gaps), longest, mean)
 
 
-def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
-    """Return for each revoked partition the time until it was assigned again, in ms."""
+def _unassigned_times(world: World, start: int) -> dict[TopicPartition, int]:
+    """Return for each revoked partition the time until it was assigned again, in ms, from `start` on."""
     revoked_at: dict[TopicPartition, int] = {}
     gaps: dict[TopicPartition, int] = {}
     for observation in world.observations:
-        if observation.at < begun:
+        if observation.at < start:
             continue
         if observation.kind in ("revoking", "losing"):
             for tp in observation.partitions:
