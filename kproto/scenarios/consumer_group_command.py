@@ -53,11 +53,11 @@ def describe(world: World, group: str) -> list[Row]:
     topics = world.cluster.topics
     view, clock = tool.engine.core.view, tool.engine.core.clock
     route = ("group", group)
-    described, _ = _ask(
+    described, _ = _run_plan(
         world, tool, cluster_plans.request(view, DescribeGroupsRequest(groups=[group]), route, clock)
     )
-    wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    fetched, _ = _ask(world, tool, cluster_plans.request(view, wanted, route, clock))
+    offset_request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    fetched, _ = _run_plan(world, tool, cluster_plans.request(view, offset_request, route, clock))
     committed = {
         TopicPartition(
             topics.name(topic.topic_id) or topic.name, partition.partition_index
@@ -65,7 +65,7 @@ def describe(world: World, group: str) -> list[Row]:
         for topic in fetched.groups[0].topics
         for partition in topic.partitions
     }
-    ends = _ask(
+    log_end_offsets = _run_plan(
         world,
         tool,
         record_plans.list_offsets(
@@ -82,12 +82,20 @@ def describe(world: World, group: str) -> list[Row]:
         for tp in Assignment.decode(member.member_assignment).partitions
     }
     return [
-        Row(group, *tp, at, ends[tp].offset, ends[tp].offset - at, *owners.get(tp, ("-", "-", "-")))
-        for tp, at in sorted(committed.items())
+        Row(
+            group,
+            *tp,
+            offset,
+            log_end_offsets[tp].offset,
+            log_end_offsets[tp].offset - offset,
+            *owners.get(tp, ("-", "-", "-")),
+        )
+        for tp, offset in sorted(committed.items())
     ]
 
 
-def _ask(world: World, tool: Consumer, plan: Any) -> Any:
+def _run_plan(world: World, tool: Consumer, plan: Any) -> Any:
+    """Run an admin plan in the client `tool` until it ends; return its value or raise its error."""
     token = tool.run(plan)
     world.run(10_000, until=lambda: token in tool.done)
     value, error = tool.done[token]

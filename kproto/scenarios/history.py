@@ -54,10 +54,10 @@ def moments_of(act: Act) -> list[Moment]:
     moments = list(act.moments)
     reading: dict[tuple[str, TopicPartition], int] = {}
     owned: dict[str, set[TopicPartition]] = {}
-    for at, moment in enumerate(_observations(act)):
-        text = _describe(moment, reading, owned.setdefault(moment.source, set()))
+    for index, observation in enumerate(_observations(act)):
+        text = _describe_observation(observation, reading, owned.setdefault(observation.source, set()))
         if text is not None:
-            moments.append(Moment(moment.at - act.started, moment.source, text, at + 0.5))
+            moments.append(Moment(observation.at - act.started, observation.source, text, index + 0.5))
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
 
 
@@ -77,25 +77,25 @@ def _observations(act: Act) -> Iterator[Observation]:
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
     """In each sequence of commits, replace all but the first with their number and the last commit."""
     shown: list[Moment] = []
-    for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
-        same = [moment for _, moment in group]
-        shown.append(same[0])
-        if number < 0 and len(same) > 2:
-            last = f"{len(same) - 1} times more; the last: {same[-1].text.removeprefix('has committed ')}"
-            shown.append(Moment(same[-1].at, who, last, same[-1].order))
+    for (who, key), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run_key(*pair))):
+        run = [moment for _, moment in group]
+        shown.append(run[0])
+        if key < 0 and len(run) > 2:
+            last = f"{len(run) - 1} times more; the last: {run[-1].text.removeprefix('has committed ')}"
+            shown.append(Moment(run[-1].at, who, last, run[-1].order))
         else:
-            shown += same[1:]
+            shown += run[1:]
     return shown
 
 
-def _run(number: int, moment: Moment) -> int:
+def _run_key(number: int, moment: Moment) -> int:
     """Return the key for `groupby`: -1 for a commit, so that successive commits form one group, and `number`
     for any other moment.
     """
-    return -1 if _commits(moment) else number
+    return -1 if _is_commit(moment) else number
 
 
-def _commits(moment: Moment) -> bool:
+def _is_commit(moment: Moment) -> bool:
     return "has committed" in moment.text
 
 
@@ -129,7 +129,11 @@ def events(act: Act) -> list[GroupEvent]:
         generation = -1
         if kind == "assigned":
             generation = max(
-                (n for at, who, n in generations if at <= observation.at and who == observation.source),
+                (
+                    generation_id
+                    for at, client, generation_id in generations
+                    if at <= observation.at and client == observation.source
+                ),
                 default=-1,
             )
         events.append(
@@ -145,8 +149,8 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     broker during the fault.
     """
     names, closing = world.member_names, set[str]()
-    # Maps a client to the fault that keeps its requests from reaching the brokers.
-    stopped: dict[str, str] = {}
+    # Maps a client to its current fault, which may keep its requests from reaching the brokers.
+    faults: dict[str, str] = {}
     grown: list[str] = []
     for observation in world.observations:
         at = observation.at - started
@@ -158,7 +162,7 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
                 closing.discard(observation.source)
             case "generation":
                 number, reasons = observation.detail
-                texts = [_with_fault(reason, stopped) for reason in named(reasons, names)]
+                texts = [_with_fault(reason, faults) for reason in named(reasons, names)]
                 yield GroupEvent(at, "generation", "", number, (), "; ".join([*texts, *grown]))
                 grown.clear()
             case "removed":
@@ -167,24 +171,24 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
                 name = names.get(member_id, member_id)
                 if name not in closing:
                     [reason] = named([reason], names)
-                    yield GroupEvent(at, "removed", name, reason=_with_fault(reason, stopped))
+                    yield GroupEvent(at, "removed", name, reason=_with_fault(reason, faults))
             case "grown":
                 topics = dict.fromkeys(partition.topic for partition in observation.partitions)
                 grown += [f"topic {topic} has new partitions" for topic in topics]
             case "killed":
-                stopped[source] = "killed"
+                faults[source] = "killed"
             case "frozen":
-                stopped[source] = f"frozen for {observation.detail / 1000:g} s"
-                yield GroupEvent(at, "silent", source, reason=stopped[source])
+                faults[source] = f"frozen for {observation.detail / 1000:g} s"
+                yield GroupEvent(at, "silent", source, reason=faults[source])
             case "fault":
                 fault = observation.detail
                 stops_all = fault.kind in ("stall", "drop") and fault.chance >= 1 and fault.node is None
                 kind: Kind = "silent" if source and stops_all else "fault"
                 where = f" with broker {fault.node}" if fault.node is not None else ""
-                stopped[source] = f"fault: {fault.kind}{where}"
-                yield GroupEvent(at, kind, source, reason=stopped[source])
+                faults[source] = f"fault: {fault.kind}{where}"
+                yield GroupEvent(at, kind, source, reason=faults[source])
             case "thawed" | "healed":
-                stopped.pop(source, None)
+                faults.pop(source, None)
                 yield GroupEvent(at, "resumed", source, reason="resumed")
             case "moved":
                 yield GroupEvent(at, "fault", "", reason=observation.detail)
@@ -192,9 +196,9 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
                 pass
 
 
-def _with_fault(reason: str, stopped: Mapping[str, str]) -> str:
+def _with_fault(reason: str, faults: Mapping[str, str]) -> str:
     """Return the coordinator's reason. If it says that a member sent nothing, the member's fault is added."""
-    for name, fault in stopped.items():
+    for name, fault in faults.items():
         if name and reason.startswith(f"{name} sent nothing"):
             return f"{reason} ({fault})"
     return reason
@@ -211,10 +215,10 @@ def picked(act: Act) -> Diagram | None:
     for exchange in exchanges(act):
         builder.add(exchange)
     # The notes leave out commits, because these are drawn as requests.
-    for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
+    for moment in counted(moment for moment in moments_of(act) if not _is_commit(moment)):
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""
-        builder.add_note(Note(at, who, _of(moment, act), moment.text in ("killed", "closed")))
+        builder.add_note(Note(at, who, _note_text(moment, act), moment.text in ("killed", "closed")))
     groups = {
         observation.source for observation in act.stage.observations if observation.kind == "generation"
     }
@@ -232,28 +236,30 @@ def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
     count.
     """
     runs: list[list[Moment]] = []
-    last: dict[str, list[Moment]] = {}
+    latest_runs: dict[str, list[Moment]] = {}
     for moment in moments:
-        run = last.get(moment.who)
+        run = latest_runs.get(moment.who)
         if run is None or run[0].text != moment.text:
-            run = last[moment.who] = []
+            run = latest_runs[moment.who] = []
             runs.append(run)
         run.append(moment)
-    shown = [moment for run in runs for moment in (run if len(run) <= most else _ends(run))]
+    shown = [moment for run in runs for moment in (run if len(run) <= most else _first_and_last(run))]
     return sorted(shown, key=lambda moment: (moment.at, moment.order))
 
 
-def _ends(run: list[Moment]) -> list[Moment]:
+def _first_and_last(run: list[Moment]) -> list[Moment]:
+    """Return the first and the last moment of a run; the text of the last counts those between."""
     return [run[0], replace(run[-1], text=f"... {len(run) - 2} more; {run[-1].text}")]
 
 
-def _of(moment: Moment, act: Act) -> str:
+def _note_text(moment: Moment, act: Act) -> str:
+    """Return the moment's text, preceded by its source if this is no client of the diagram."""
     return (
         moment.text if moment.who in act.stage.clients or not moment.who else f"{moment.who}: {moment.text}"
     )
 
 
-def _describe(
+def _describe_observation(
     observation: Observation, reading: dict[tuple[str, TopicPartition], int], owned: set[TopicPartition]
 ) -> str | None:
     """Describe an observation in words; None for a delivery that continues the previous delivery.
@@ -278,14 +284,14 @@ def _describe(
             return f"{observation.kind} {partitions}"
         case "delivered":
             (tp,) = observation.partitions
-            goes_on = observation.detail[0] >= reading.get(
-                (observation.source, tp), observation.detail[0] + 1
-            )
-            reading[observation.source, tp] = observation.detail[-1] + 1
-            return None if goes_on else f"reads {partitions} from offset {observation.detail[0]} on"
+            first_offset, last_offset = observation.detail[0], observation.detail[-1]
+            next_offset = reading.get((observation.source, tp))
+            reading[observation.source, tp] = last_offset + 1
+            continues_read = next_offset is not None and first_offset >= next_offset
+            return None if continues_read else f"reads {partitions} from offset {first_offset} on"
         case "raised":
-            whole = isinstance(observation.detail, str | BaseException)
-            words: tuple[str | None, ...] = (str(observation.detail),) if whole else observation.detail
+            is_message = isinstance(observation.detail, str | BaseException)
+            words: tuple[str | None, ...] = (str(observation.detail),) if is_message else observation.detail
             return f"poll raises {': '.join(filter(None, words))}"
         case "sought":
             return f"seeks {partitions} to {observation.detail}"

@@ -20,17 +20,20 @@ from .parameters import GROUP, TIMEOUTS
 from .scenario import ScenarioRun, is_shared_evenly, join, numbers, offsets, produce, scenario
 
 
-def _to_whoever_lacks_it(
+def _assign_t2_to_a_late_member(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
     """Assign as range does, but give t2 to a member that has not subscribed to t2 yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
-    late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
-    if not late:
+    members_without_t2 = [name for name, subscription in members.items() if "t2" not in subscription.topics]
+    if not members_without_t2:
         return plan
-    t2 = [tp for owned in plan.values() for tp in owned if tp.topic == "t2"]
-    mine = {name: [tp for tp in owned if tp.topic != "t2"] for name, owned in plan.items()}
-    return {**mine, late[0]: mine[late[0]] + t2}
+    t2_partitions = [tp for owned in plan.values() for tp in owned if tp.topic == "t2"]
+    other_partitions = {name: [tp for tp in owned if tp.topic != "t2"] for name, owned in plan.items()}
+    return {
+        **other_partitions,
+        members_without_t2[0]: other_partitions[members_without_t2[0]] + t2_partitions,
+    }
 
 
 @scenario(
@@ -45,9 +48,11 @@ def _to_whoever_lacks_it(
 )
 def extended(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    own = CustomAssignor("range", _to_whoever_lacks_it)
-    quiet: dict[str, Any] = {**USUAL, "metadata_ms": 60_000}
-    leader = join(world, "b", OLD, topics=(), extra={"partition.assignment.strategy": (own,)}, **quiet)
+    assignor = CustomAssignor("range", _assign_t2_to_a_late_member)
+    leader_options: dict[str, Any] = {**USUAL, "metadata_ms": 60_000}
+    leader = join(
+        world, "b", OLD, topics=(), extra={"partition.assignment.strategy": (assignor,)}, **leader_options
+    )
     leader.subscribe(pattern="t.*")
     world.run(4_000)
     member = join(world, "a", OLD, topics=(), **{**USUAL, "metadata_ms": 2_000})
@@ -89,8 +94,8 @@ def assignor_raises(run: ScenarioRun) -> None:
         if len(counts) == 1:
             raise RuntimeException("a bug in the assignor")
 
-    own = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
-    member = member_of(world, extra={"partition.assignment.strategy": (own,)})
+    assignor = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
+    member = member_of(world, extra={"partition.assignment.strategy": (assignor,)})
     produce(world, "t", (0, 1), 20, 5_000)
     run.result("poll throws", member.errors)
     run.result("onAssignment with", counts)
@@ -120,20 +125,20 @@ def timer(run: ScenarioRun) -> None:
         produce(world, "t", (0, 1), 20, 8_000)
         member_of(world, "b", auto_commit=False, assignors=COOPERATIVE)
         produce(world, "t", (0, 1), 20, 12_000)
-        assigned = max(
+        assigned_at = max(
             observation.at
             for observation in world.observations
             if observation.source == "a" and observation.kind == "assigned"
         )
         commits = [
-            observation.at - assigned for observation in world.observations if observation.kind == "stored"
+            observation.at - assigned_at for observation in world.observations if observation.kind == "stored"
         ]
         run.result(f"auto commit {auto}: commits, in ms after the assignment", [f"{at} ms" for at in commits])
         if auto:
-            after = min((at for at in commits if at > 0), default=0)
-            run.claim("one whole interval after the assignment", 5_000 <= after <= 5_200)
-            turn = max((at for at in commits if at < -1_000), default=0) + 5_000
-            run.claim("and not at the end of the old interval", after - turn >= 1_000)
+            next_commit_ms = min((at for at in commits if at > 0), default=0)
+            run.claim("one whole interval after the assignment", 5_000 <= next_commit_ms <= 5_200)
+            old_interval_end_ms = max((at for at in commits if at < -1_000), default=0) + 5_000
+            run.claim("and not at the end of the old interval", next_commit_ms - old_interval_end_ms >= 1_000)
         else:
             run.claim("no commit without auto commit", not world.requests_of(first, OffsetCommitRequest))
 
@@ -156,12 +161,12 @@ def positions(run: ScenarioRun) -> None:
     world.run(10_000)
     retained = set(first.owned)
     produce(world, "t", numbers(world), 20, 3_000)
-    fetched = len(world.requests_of(first, OffsetFetchRequest))
+    fetches_before = len(world.requests_of(first, OffsetFetchRequest))
     second.close()
     produce(world, "t", numbers(world), 20, 5_000)
     fetched_partitions = {
         TopicPartition(topic.name, number)
-        for request in world.requests_of(first, OffsetFetchRequest)[fetched:]
+        for request in world.requests_of(first, OffsetFetchRequest)[fetches_before:]
         for topic in request.topics
         for number in topic.partition_indexes
     }
@@ -223,22 +228,22 @@ def first_of_several(run: ScenarioRun) -> None:
         world = run.world({"t": 4}, members=2)
         first = member_of(world, assignors=COOPERATIVE)
         world.run(4_000)
-        first.listener = _raising({"revoked": cause, "assigned": RuntimeException("second")})
+        first.listener = _raising_listener({"revoked": cause, "assigned": RuntimeException("second")})
         member_of(world, "b", assignors=COOPERATIVE)
         world.run(10_000)
         name = type(cause).__name__
         wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
-        wanted = wrapped if isinstance(cause, RuntimeException) else (name, "first")
+        expected_error = wrapped if isinstance(cause, RuntimeException) else (name, "first")
         run.result(f"{name} in revoked: poll throws", first.errors)
         run.result(f"{name}: callbacks", called(first))
-        run.claim(f"{name}: only the first one is thrown", first.errors == [wanted])
+        run.claim(f"{name}: only the first one is thrown", first.errors == [expected_error])
         run.claim(
             f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}
         )
         run.claim(f"{name}: both members have their share", is_shared_evenly(world))
 
 
-def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
+def _raising_listener(causes: dict[str, Exception]) -> Callable[[str, object], None]:
     """Return a rebalance listener. Each callback in `causes` raises its exception on the first call."""
     pending = dict(causes)
 

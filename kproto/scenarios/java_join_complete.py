@@ -36,10 +36,10 @@ def snapshot(run: ScenarioRun) -> None:
     world.run(3_000)
     second = member_of(world, "b", metadata_ms=40_000)
     world.run(5_000)
-    frozen = run.longer(15_000)
-    first.freeze(frozen)
-    run.moment(f"is frozen for {frozen / 1000:g} s", "a")
-    world.run(frozen + 10_000)
+    freeze_ms = run.longer(15_000)
+    first.freeze(freeze_ms)
+    run.moment(f"is frozen for {freeze_ms / 1000:g} s", "a")
+    world.run(freeze_ms + 10_000)
     run.claim("the other member is the leader now", second.state.is_leader and not first.state.is_leader)
     run.claim("the group is stable", world.is_stable("g"))
     joins = joins_of(world, first)
@@ -121,7 +121,7 @@ def group_metadata(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, members=2)
     first = member_of(world)
     world.run(4_000)
-    begun = first.state.generation.number
+    old_generation = first.state.generation.number
     callbacks: list[tuple[str, int]] = []
 
     def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -129,16 +129,21 @@ def group_metadata(run: ScenarioRun) -> None:
 
     first.listener = listener
     member_of(world, "b")
-    world.run(5_000, until=lambda: first.state.generation.number > begun)
-    between: tuple[int, int] = (first.state.generation.number, first.state.group_metadata.number)
+    world.run(5_000, until=lambda: first.state.generation.number > old_generation)
+    generations_before_sync: tuple[int, int] = (
+        first.state.generation.number,
+        first.state.group_metadata.number,
+    )
     world.run(5_000)
-    run.result("JoinGroup answered: generation, groupMetadata", list(between))
+    run.result("JoinGroup answered: generation, groupMetadata", list(generations_before_sync))
     run.result("groupMetadata in callbacks", callbacks)
-    run.claim("not before the join is complete", between == (begun + 1, begun))
-    expected = [("revoked", begun), ("assigned", begun + 1)]
+    run.claim(
+        "not before the join is complete", generations_before_sync == (old_generation + 1, old_generation)
+    )
+    expected = [("revoked", old_generation), ("assigned", old_generation + 1)]
     run.claim("in onPartitionsAssigned it is the new one", callbacks == expected)
-    now: JavaGeneration = first.state.group_metadata
-    run.claim("with the member's id", now.member_id == first.state.generation.member_id)
+    current_metadata: JavaGeneration = first.state.group_metadata
+    run.claim("with the member's id", current_metadata.member_id == first.state.generation.member_id)
 
 
 @scenario(
@@ -154,9 +159,9 @@ def group_metadata(run: ScenarioRun) -> None:
 def too_short(run: ScenarioRun) -> None:
     for size in (0, 1):
         world = run.world({"t": 1})
-        short = SyncGroupResponse(error_code=0, assignment=bytes(size))
-        world.tamper = lambda client, request, version, short=short: (
-            short if isinstance(request, SyncGroupRequest) else None
+        short_response = SyncGroupResponse(error_code=0, assignment=bytes(size))
+        world.tamper = lambda client, request, version, short_response=short_response: (
+            short_response if isinstance(request, SyncGroupRequest) else None
         )
         member = member_of(world)
         world.run(2_000)
@@ -224,12 +229,12 @@ def added(run: ScenarioRun) -> None:
     retained = set(first.owned)
     second.close()
     world.run(8_000)
-    last = next(
+    last_assigned = next(
         set(partitions) for call, partitions in reversed(first.calls) if call == "assigned" and partitions
     )
     run.result("partitions before", sorted(map(str, retained)))
-    run.result("the callback's partitions", sorted(map(str, last)))
-    run.claim("only the added partitions are passed", last == first.owned - retained)
+    run.result("the callback's partitions", sorted(map(str, last_assigned)))
+    run.claim("only the added partitions are passed", last_assigned == first.owned - retained)
     run.claim("the members that stay own all partitions", is_shared_evenly(world))
 
 
@@ -249,11 +254,11 @@ def cooperative(run: ScenarioRun) -> None:
     joins, owned = len(world.requests_of(first, JoinGroupRequest)), len(first.owned)
     member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
-    moved = owned - len(first.owned)
+    moved_count = owned - len(first.owned)
     revoked = [partitions for call, partitions in first.calls if call == "revoked"]
     run.result("revoked", [str(tp) for call in revoked for tp in call])
     run.result("JoinGroups", len(world.requests_of(first, JoinGroupRequest)) - joins)
-    run.claim("the partitions that move were revoked, once", [len(call) for call in revoked] == [moved])
+    run.claim("the partitions that move were revoked, once", [len(call) for call in revoked] == [moved_count])
     run.claim("it joined twice", len(world.requests_of(first, JoinGroupRequest)) - joins == 2)
 
 
@@ -272,10 +277,10 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
-    joins, before = joins_of(world, first), len(first.calls)
+    joins, calls_before = joins_of(world, first), len(first.calls)
     second.close()
     world.run(8_000)
-    calls = first.calls[before:]
+    calls = first.calls[calls_before:]
     run.result("callbacks", [f"{kind} {len(partitions)}" for kind, partitions in calls])
     run.result("JoinGroups", joins_of(world, first) - joins)
     run.claim("its callback named the added partitions only", [kind for kind, _ in calls] == ["assigned"])
@@ -295,7 +300,7 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
 )
 def nothing_after(run: ScenarioRun) -> None:
     for woken in (False, True):
-        _woken_or_not(run, woken)
+        _rebalance_eagerly(run, woken)
     run.why(
         "The join is marked as prepared before the commit. An exception in between leaves the mark, and "
         "the next poll continues with the JoinGroup. In EAGER nothing later compares the owned with the "
@@ -303,36 +308,39 @@ def nothing_after(run: ScenarioRun) -> None:
     )
 
 
-def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
+def _rebalance_eagerly(run: ScenarioRun, woken: bool) -> None:
+    """Let a second member join an eager group; with `woken`, the first is woken during its commit."""
     world = run.world({"t": 4}, members=2)
     first = member_of(world, auto_commit_ms=60_000)
     produce(world, "t", numbers(world), 20, 3_000)
     world.run(500)
     first.poll_timeout_ms = 1_000
     world.run(100)
-    calls, joins, joined = len(first.calls), joins_of(world, first), list[int]()
+    calls_before, joins_before, joins_at_revocation = len(first.calls), joins_of(world, first), list[int]()
 
-    def listen(kind: str, partitions: object) -> None:
+    def listener(kind: str, partitions: object) -> None:
         if kind == "revoked":
-            joined.append(joins_of(world, first))
+            joins_at_revocation.append(joins_of(world, first))
 
-    first.listener = listen
+    first.listener = listener
     second = member_of(world, "b", auto_commit_ms=60_000)
     if woken:
         world.run(5_000, until=lambda: bool(world.requests_of(first, OffsetCommitRequest)))
         run.moment("another thread wakes it while it commits", "a")
         first.wakeup()
     world.run(10_000)
-    name = "woken" if woken else "as a rule"
-    run.result(f"{name}: callbacks", called(first)[calls:])
-    run.result(f"{name}: partitions in the end", [len(first.state.assigned), len(second.owned)])
+    label = "woken" if woken else "as a rule"
+    run.result(f"{label}: callbacks", called(first)[calls_before:])
+    run.result(f"{label}: partitions in the end", [len(first.state.assigned), len(second.owned)])
     others = [len(member.owned) for member in living_members(world) if member is not first]
     counts = [len(first.state.assigned), *others]
     is_even = sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
-    run.claim(f"{name}: each member is assigned its share", is_even)
-    run.claim(f"{name}: one JoinGroup", joins_of(world, first) == joins + 1)
+    run.claim(f"{label}: each member is assigned its share", is_even)
+    run.claim(f"{label}: one JoinGroup", joins_of(world, first) == joins_before + 1)
     if woken:
-        run.claim("woken: onPartitionsRevoked was never called", not joined)
-        run.claim("woken: no revoked partitions were reported", called(first)[calls:] == ["assigned 0"])
+        run.claim("woken: onPartitionsRevoked was never called", not joins_at_revocation)
+        run.claim(
+            "woken: no revoked partitions were reported", called(first)[calls_before:] == ["assigned 0"]
+        )
     else:
-        run.claim("normally: revoked is called before the JoinGroup", joined == [joins])
+        run.claim("normally: revoked is called before the JoinGroup", joins_at_revocation == [joins_before])
