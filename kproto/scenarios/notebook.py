@@ -21,7 +21,7 @@ _WIDTH: Final = 820
 
 def timeline(world: World) -> str:
     """Draw the timeline of the group in a world, and list how long each partition had no reader."""
-    return _timeline(history.events(Act(world, START)))
+    return _timeline_html(history.events(Act(world, START)))
 
 
 def slider(world: World) -> Any:
@@ -32,15 +32,17 @@ def slider(world: World) -> Any:
         raise MissingExtra("World.play", "ipywidgets", "notebook") from None
 
     events = history.events(Act(world, START))
-    passed = world.now - START
+    elapsed_ms = world.now - START
     picture = widgets.HTML()
-    time = widgets.IntSlider(passed, min=0, max=passed, step=max(passed // 200, 1), description="time (ms)")
+    time = widgets.IntSlider(
+        elapsed_ms, min=0, max=elapsed_ms, step=max(elapsed_ms // 200, 1), description="time (ms)"
+    )
 
-    def show(_: object = None) -> None:
-        picture.value = _timeline(until(events, time.value))
+    def draw(_: object = None) -> None:
+        picture.value = _timeline_html(until(events, time.value))
 
-    time.observe(show, "value")
-    show()
+    time.observe(draw, "value")
+    draw()
     return widgets.VBox([time, picture])
 
 
@@ -50,7 +52,7 @@ def until(events: list[GroupEvent], at: int) -> list[GroupEvent]:
     return [*past, GroupEvent(at, "ended")] if past else []
 
 
-def _timeline(events: list[GroupEvent]) -> str:
+def _timeline_html(events: list[GroupEvent]) -> str:
     if not events:
         return "<p>No member of a group has been started.</p>"
     picture = image(diagrams.picture(events, _WIDTH), "the timeline of the group")

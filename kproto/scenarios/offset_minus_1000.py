@@ -51,22 +51,22 @@ class Request:
     @property
     def printed(self) -> str:
         """Format the assignment as confluent-kafka-go's TopicPartition.String does."""
-        return "none" if self.assigned is None else _printed(self.assigned)
+        return "none" if self.assigned is None else _partition_text(self.assigned)
 
     def __str__(self) -> str:
         first = "none" if self.first is None else self.first
         return f"assignment {self.printed}, first message {first}, seek {self.seek}"
 
 
-def _printed(offset: int) -> str:
+def _partition_text(offset: int) -> str:
     """Format partition 0 with an offset as confluent-kafka-go does: logical offsets have names."""
     names = {STORED: "stored", INVALID: "unset"}
     return f"{TP.topic}[{TP.partition}]@{names.get(offset, offset)}"
 
 
-def _printed_assignment(offset: int | None) -> str:
+def _assignment_line(offset: int | None) -> str:
     """Return the line that the program prints for its assignment, or "" if nothing is assigned."""
-    return "" if offset is None else f"[{_printed(offset)}] <nil> {offset}"
+    return "" if offset is None else f"[{_partition_text(offset)}] <nil> {offset}"
 
 
 class PollingHandler:
@@ -80,19 +80,19 @@ class PollingHandler:
     """
 
     def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:
-        self.run, story = run, run.parameters
-        join_ms = story.join_after_ms if story.join_after_ms is not None else join_ms
-        slowly = story.rejoin_after_ms is not None
+        self.run, parameters = run, run.parameters
+        join_ms = parameters.join_after_ms if parameters.join_after_ms is not None else join_ms
+        stalls_rejoins = parameters.rejoin_after_ms is not None
         settings = {"group.initial.rebalance.delay.ms": join_ms}
-        self.world: World = run.world({"test": 1}, settings, brokers=2 if slowly else 1)
+        self.world: World = run.world({"test": 1}, settings, brokers=2 if stalls_rejoins else 1)
         self.world.write("test", 0, *[f"m{number}" for number in range(END)])
         self.world.send_as_operator(
             offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2
         )
-        if slowly:
+        if stalls_rejoins:
             self.world.elect("test", 0, 1)
             self.world.move_coordinator("test", COORDINATOR)
-            self.world.tamper = self._rejoin
+            self.world.tamper = self._stall_rejoin
         extra = {"binding": "go", "enable.auto.offset.store": False, "enable.partition.eof": True}
         extra |= options.pop("extra", {})
         config: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
@@ -100,7 +100,7 @@ class PollingHandler:
         self.requests: list[Request] = []
         self.world.run(50)
 
-    def _rejoin(self, client: Client, request: Message, version: int) -> None:
+    def _stall_rejoin(self, client: Client, request: Message, version: int) -> None:
         """On each JoinGroup after the group's first join, stall the coordinator for `rejoin_after_ms`."""
         group = self.world.cluster.coordinator.describe("test")
         if isinstance(request, JoinGroupRequest) and group is not None and group.epoch:
@@ -115,15 +115,16 @@ class PollingHandler:
 
     def poll(self, timeout_ms: int) -> str:
         """Poll once and return the event as the program prints it."""
-        records, reports = len(self.app.records), len(self.app.reports)
+        record_count, report_count = len(self.app.records), len(self.app.reports)
         self.app.poll_once(timeout_ms)
         self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
-        if len(self.app.records) > records:
-            return _printed(self.app.records[-1].offset)
-        ends = [report for report in self.app.reports[reports:] if report.name == "_PARTITION_EOF"]
-        return f"EOF at {_printed(END)}(Broker: No more messages)" if ends else NIL
+        if len(self.app.records) > record_count:
+            return _partition_text(self.app.records[-1].offset)
+        ends = [report for report in self.app.reports[report_count:] if report.name == "_PARTITION_EOF"]
+        return f"EOF at {_partition_text(END)}(Broker: No more messages)" if ends else NIL
 
     def assigned(self) -> int | None:
+        """Return the assigned offset of partition 0, or None if the partition is not assigned."""
         return librdkafka.assigned_offsets(self.app.state).get(TP)
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> Request:
@@ -136,28 +137,28 @@ class PollingHandler:
         parameters = self.run.parameters
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
         if polls * timeout_ms > LONGEST_MS:
-            most = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
-            raise ConfigError("polls", polls, f"{most}, because a request may take at most ten minutes")
-        before, reports = len(self.app.records), len(self.app.reports)
+            limit = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
+            raise ConfigError("polls", polls, f"{limit}, because a request may take at most ten minutes")
+        record_count, report_count = len(self.app.records), len(self.app.reports)
         self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.AssignCalled({TP: WANTED}))
         self.app.do(contract.SeekCalled(TP, WANTED))
-        refused = [report.name for report in self.app.reports[reports:] if report.name in REFUSED]
+        refused = [report.name for report in self.app.reports[report_count:] if report.name in REFUSED]
         prints: list[tuple[str, str]] = []
         for number in range(1, polls + 1):
             event = self.poll(timeout_ms)
-            prints.append((_printed_assignment(self.assigned()), event))
-            if [_kind(lines) for lines in prints[-2:-1]] != [_kind(prints[-1])]:
+            prints.append((_assignment_line(self.assigned()), event))
+            if [_comparison_key(lines) for lines in prints[-2:-1]] != [_comparison_key(prints[-1])]:
                 printed = " and ".join(filter(None, prints[-1]))
                 self.run.moment(f"poll {number} prints {printed}", "handler")
-        received = self.app.records[before:]
+        received = self.app.records[record_count:]
         first = received[0].offset if received else None
         request = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
         self.requests.append(request)
         return request
 
 
-def _kind(printed: tuple[str, str]) -> tuple[str, str]:
+def _comparison_key(printed: tuple[str, str]) -> tuple[str, str]:
     """Return a key by which successive polls are compared, because only changes are recorded.
 
     Polls that returned different messages have the same key.
@@ -186,7 +187,7 @@ REVOKED = (
 )
 
 
-def _why(request: Request) -> str:
+def _explanation(request: Request) -> str:
     """Explain the outcome of a request by the offset of its final assignment."""
     return {None: REVOKED, WANTED: LATER}.get(request.assigned, EVENT)
 
@@ -206,7 +207,7 @@ def outside(run: ScenarioRun) -> None:
     request = handler.request()
     run.result("request 1", request)
     run.claim("messages come from 2", request == GOOD)
-    run.why(_why(request), of_run=True)
+    run.why(_explanation(request), of_run=True)
 
 
 @scenario(
@@ -249,7 +250,7 @@ def inside_second(run: ScenarioRun) -> None:
     run.claim("the seek of request 2 gave no error", request.seek == "ok")
     wanted = (STORED, COMMITTED)
     run.claim("the assignment is STORED and messages start at 5", (request.assigned, request.first) == wanted)
-    run.why(_why(request), of_run=True)
+    run.why(_explanation(request), of_run=True)
 
 
 @scenario(
@@ -286,7 +287,7 @@ def sleep_unserved(run: ScenarioRun) -> None:
     request = handler.request()
     run.result("request", request)
     run.claim("the assignment is STORED and messages come from 5", request == BAD)
-    run.why(_why(request), of_run=True)
+    run.why(_explanation(request), of_run=True)
 
 
 @scenario(
@@ -327,7 +328,7 @@ def postponed(run: ScenarioRun) -> None:
     handler.world.create("other", 1)
     handler.subscribe()
     handler.wait(1_000)
-    joins = _joins(handler)
+    joins = _join_count(handler)
     handler.app.do(contract.SubscribeCalled(("other",)))
     handler.wait(1_000)
     known, waiting = handler.app.state.subscription, handler.app.state.next_subscription
@@ -335,14 +336,15 @@ def postponed(run: ScenarioRun) -> None:
     run.claim(
         "the new subscription waits until the event is answered", (known, waiting) == (("test",), ("other",))
     )
-    run.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
+    run.claim("no JoinGroup is sent meanwhile", _join_count(handler) == joins)
     handler.app.resume_polling()
     handler.wait(3_000)
-    run.result("JoinGroups before and after", [joins, _joins(handler)])
+    run.result("JoinGroups before and after", [joins, _join_count(handler)])
     run.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
 
 
-def _joins(handler: PollingHandler) -> int:
+def _join_count(handler: PollingHandler) -> int:
+    """Return the number of JoinGroup requests that the handler has sent."""
     return sum(
         type(request).__name__ == "JoinGroupRequest"
         for who, request, _ in handler.world.requests

@@ -49,7 +49,8 @@ CONTEXTS: Final = (
 )
 
 
-def _committed(world: World) -> None:
+def _write_and_commit(world: World) -> None:
+    """Write the messages of the lesson, and commit the group's offset."""
     world.write("test", 0, *[f"m{number}" for number in range(END)])
     world.send_as_operator(offset_commit_request("test", -1, "", None, {TP: OffsetToCommit(COMMITTED)}), 2)
 
@@ -70,7 +71,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
     `kind` is librdkafka or kproto.
     """
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
-    _committed(world)
+    _write_and_commit(world)
     member: Any
     subscribe: Any
     assign: Any
@@ -84,7 +85,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
         subscribe, assign = ev.Subscribe(frozenset(["test"]), None), ev.Assign({TP: WANTED})
     world.run(50)
     refused: list[str] = []
-    read = 0
+    read_before = 0
     for word in order.split():
         try:
             if word == "subscribe":
@@ -106,10 +107,10 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
         except IllegalState:
             refused.append(word)
         if word in ("subscribe", "assign", "seek"):
-            read = len(member.records)
+            read_before = len(member.records)
     member.resume_polling()
     world.run(700)
-    return [record.offset for record in member.records[read:]], refused
+    return [record.offset for record in member.records[read_before:]], refused
 
 
 def _unsubscribe(world: World, member: Any) -> None:
@@ -131,24 +132,27 @@ def _unsubscribe(world: World, member: Any) -> None:
 )
 def every_order(run: ScenarioRun) -> None:
     orders = list(_orders("subscribe joined assign seek poll"))
-    wanted = list(range(SOUGHT, END))
+    offsets_from_seek = list(range(SOUGHT, END))
     overridden = 0
     for order in orders:
         received, _ = _play(run, order, "librdkafka")
         last = max(("subscribe", "assign", "seek"), key=order.index)
-        overridden += last == "seek" and received != wanted
+        overridden += last == "seek" and received != offsets_from_seek
     run.result("orders", len(orders))
     run.result("librdkafka: the seek was the last call, and the event overrides it", overridden)
     run.claim(
         "librdkafka overrides the last call in some orders, and not in all", 0 < overridden < len(orders)
     )
-    ours = {order: _play(run, order, "kproto") for order in orders}
-    refused = sum(len(words) for _, words in ours.values())
-    run.result("kproto: messages come from 3", sum(received == wanted for received, _ in ours.values()))
+    kproto_results = {order: _play(run, order, "kproto") for order in orders}
+    refused = sum(len(words) for _, words in kproto_results.values())
+    run.result(
+        "kproto: messages come from 3",
+        sum(received == offsets_from_seek for received, _ in kproto_results.values()),
+    )
     run.result("kproto: calls refused", refused)
     run.claim(
         "kproto: the last accepted call wins in every order",
-        all(offsets_read == wanted for offsets_read, _ in ours.values()),
+        all(offsets_read == offsets_from_seek for offsets_read, _ in kproto_results.values()),
     )
     run.claim(
         "kproto rejects one call in each: assign beside subscribe, or the other way round",
@@ -158,14 +162,14 @@ def every_order(run: ScenarioRun) -> None:
     rejoined = [
         order for order in later if order.index("unsub") < order.index("assign") < order.index("seek")
     ]
-    after = [_play(run, f"subscribe {order}", "kproto") for order in rejoined]
+    rejoined_results = [_play(run, f"subscribe {order}", "kproto") for order in rejoined]
     run.result(
         "kproto: unsubscribed first, orders and rejected calls",
-        [len(rejoined), sum(len(order) for _, order in after)],
+        [len(rejoined), sum(len(words) for _, words in rejoined_results)],
     )
     run.claim(
         "the pending assignment is dropped with the subscription",
-        all(order == (wanted, []) for order in after),
+        all(result == (offsets_from_seek, []) for result in rejoined_results),
     )
 
 
@@ -187,9 +191,9 @@ def properties(run: ScenarioRun) -> None:
     settings = conf.read(GET_CONSUMER)
     run.result("getConsumer", {name: settings.properties[name] for name in sorted(settings.properties)})
     world = run.world({"test": 1})
-    _committed(world)
+    _write_and_commit(world)
     observed_before = len(world.observations)
-    member = world.join("handler", librdkafka, topics=["test"], **_options(settings))
+    member = world.join("handler", librdkafka, topics=["test"], **_member_options(settings))
     world.run(5_000)
     member.close()
     world.run(1_000)
@@ -219,12 +223,12 @@ def properties(run: ScenarioRun) -> None:
         run.claim(f"{name}={value} is rejected by its name", name in message)
 
 
-def _options(settings: conf.Conf) -> dict[str, Any]:
+def _member_options(settings: conf.Conf) -> dict[str, Any]:
     return {name: value for name, value in conf.as_options(settings).items() if name != "client_id"}
 
 
 def _rejection(name: str, value: object) -> str:
-    """Return librdkafka's own text."""
+    """Return librdkafka's error for a property, or "" if the value is accepted."""
     try:
         conf.read({name: value})
     except conf.PropertyRejected as error:
@@ -331,7 +335,8 @@ def two_requests(run: ScenarioRun) -> None:
 
 
 def _second_thread() -> str:
+    """Return the error of a poll in a second thread while the first thread is inside poll."""
     with running({TP.topic: 1}) as server:
-        mine = BlockingConsumer(server.bootstrap, group_id="test", client_id="handler")
-        mine.subscribe([TP.topic])
-        return first_error(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)
+        consumer = BlockingConsumer(server.bootstrap, group_id="test", client_id="handler")
+        consumer.subscribe([TP.topic])
+        return first_error(lambda: consumer.poll(1.0), lambda: consumer.poll(0), consumer.close)

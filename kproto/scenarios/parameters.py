@@ -204,9 +204,9 @@ class Parameters:
         for name, value in self.changed().items():
             row = PARAMETERS[name]
             if row.limits is not None and isinstance(value, int) and not _is_within(value, row.limits):
-                least, most = row.limits
+                minimum, maximum = row.limits
                 unit = " milliseconds" if name.endswith("_ms") else ""
-                raise ConfigError(name, value, f"{least:,} to {most:,}{unit}")
+                raise ConfigError(name, value, f"{minimum:,} to {maximum:,}{unit}")
             if row.choices is not None and value not in row.choices:
                 raise ConfigError(name, value, f"allowed: {', '.join(row.choices)}")
 
