@@ -23,7 +23,7 @@ CLIENT = "java"
 # The parameters of most scenarios of this module.
 USUAL: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions")
 # Client -> the name of its error for FENCED_INSTANCE_ID. All other clients raise Java's exception.
-_FENCED: Final = {"librdkafka": "_FATAL", "sarama": "KError(82)", "kproto": "Fenced"}
+_FENCED_ERRORS: Final = {"librdkafka": "_FATAL", "sarama": "KError(82)", "kproto": "Fenced"}
 # The time in ms that a join may take in addition to a timeout, for its requests and network round trips.
 _SLACK_MS = 500
 
@@ -49,18 +49,18 @@ def _fencing_codes(world: World, member: str) -> list[str]:
     return [ErrorCode(o.detail).name for o in world.observations if (o.source, o.kind) == (member, "fenced")]
 
 
-def _raised(world: World, member: str) -> list[str]:
+def _raised_errors(world: World, member: str) -> list[str]:
     """Return the names of the errors that polls of the member raised."""
     details = [o.detail for o in world.observations if (o.source, o.kind) == (member, "raised")]
     return [type(d).__name__ if isinstance(d, BaseException) else str(d[0]) for d in details]
 
 
-def _reported(client: Any) -> list[contract.Notify]:
+def _reported_errors(client: Any) -> list[contract.Notify]:
     """Return the errors that the client reported to its application without an exception."""
     return [report for report in getattr(client, "reports", ()) if report.kind == "error"]
 
 
-def _member(world: World, name: str, *, instance: str = "", **config: Any) -> Any:
+def _start_member(world: World, name: str, *, instance: str = "", **config: Any) -> Any:
     """Start a member of the group."""
     options: dict[str, Any] = {
         "reset": "earliest",
@@ -77,14 +77,14 @@ def _member(world: World, name: str, *, instance: str = "", **config: Any) -> An
     return join(world, name, CLIENT, **options)
 
 
-def _world(run: ScenarioRun, partitions: int = 4) -> World:
+def _create_world(run: ScenarioRun, partitions: int = 4) -> World:
     return run.world({"t": partitions})
 
 
-def _group(run: ScenarioRun, world: World, members: int = 2, **config: Any) -> list[Any]:
+def _start_group(run: ScenarioRun, world: World, members: int = 2, **config: Any) -> list[Any]:
     """Start the group's members, and run the world until each partition has an owner."""
     names = run.names(*(f"m{number}" for number in range(1, members + 1)))
-    group = [_member(world, name, **config) for name in names]
+    group = [_start_member(world, name, **config) for name in names]
     _settle(run, world, group)
     return group
 
@@ -112,7 +112,7 @@ def _has_read(member: Any, count: int) -> bool:
     return len(member.records) == count
 
 
-def _generations(world: World, since: int = 0) -> list[str]:
+def _generation_reasons(world: World, since: int = 0) -> list[str]:
     """Return the coordinator's reason for each generation that began at `since` (ms) or later."""
     return [
         f"generation {event.generation}: {event.reason}"
@@ -122,9 +122,12 @@ def _generations(world: World, since: int = 0) -> list[str]:
 
 
 def _longest_standstill(run: ScenarioRun, since: int) -> int:
+    """Return the longest standstill of a partition in ms that ended after `since` (ms), or 0."""
     act = run.acts[-1]
-    after = [still for still in standstills(history.events(act)) if still.end > since - act.started]
-    return max((still.ms for still in after), default=0)
+    later = [
+        standstill for standstill in standstills(history.events(act)) if standstill.end > since - act.started
+    ]
+    return max((standstill.ms for standstill in later), default=0)
 
 
 @scenario(
@@ -140,20 +143,20 @@ def _longest_standstill(run: ScenarioRun, since: int) -> int:
     takes=(*USUAL, "static"),
 )
 def static_member(run: ScenarioRun) -> None:
-    world = _world(run)
+    world = _create_world(run)
     has_instance = run.parameters.static is not False
     is_static = has_instance and run.parameters.client not in NOT_STATIC
     group = [
-        _member(world, name, instance=name.replace("m", "i") if has_instance else "")
+        _start_member(world, name, instance=name.replace("m", "i") if has_instance else "")
         for name in run.names("m1", "m2")
     ]
     _settle(run, world, group)
     owned, before = set(group[0].owned), world.now
     world.kill("m1")
     world.run(_session_ms(run) // 3)
-    restarted = _member(world, "m1-2", client_id="m1", instance="i1" if has_instance else "")
+    restarted = _start_member(world, "m1-2", client_id="m1", instance="i1" if has_instance else "")
     _settle(run, world, [*group[1:], restarted])
-    generations = _generations(world, before)
+    generations = _generation_reasons(world, before)
     run.result("rebalances after the kill", generations or "none")
     run.result("longest standstill", f"{_longest_standstill(run, before)} ms")
     if is_static:
@@ -181,8 +184,8 @@ def static_member(run: ScenarioRun) -> None:
     takes=(*USUAL, "static"),
 )
 def zombie(run: ScenarioRun) -> None:
-    world = _world(run)
-    group = _group(run, world)
+    world = _create_world(run)
+    group = _start_group(run, world)
     partitions = sorted(tp.partition for tp in world.partitions())
     produce(world, "t", partitions, 20, 3_300)
     session = _session_ms(run)
@@ -194,7 +197,7 @@ def zombie(run: ScenarioRun) -> None:
     codes = _fencing_codes(world, "m1")
     expired = any((o.source, o.kind) == ("m1", "lost") for o in world.observations)
     lost, doubled = lost_and_doubled(world, group, world.partitions())
-    run.result("rebalances", _generations(world, before))
+    run.result("rebalances", _generation_reasons(world, before))
     run.result("the zombie's request is answered", codes[:1] or "nothing")
     run.result("longest standstill", f"{_longest_standstill(run, before)} ms")
     run.result("records never read, read twice", [lost, doubled])
@@ -224,16 +227,18 @@ def zombie(run: ScenarioRun) -> None:
     takes=("client", "session_timeout_ms", "heartbeat_ms", "assignor", "partitions"),
 )
 def fenced(run: ScenarioRun) -> None:
-    world = _world(run)
-    first = _member(world, "m1", instance="i1")
+    world = _create_world(run)
+    first = _start_member(world, "m1", instance="i1")
     _settle(run, world, [first])
-    second = _member(world, "copy", instance="i1")
-    world.run(10 * _heartbeat_ms(run), until=lambda: bool(_raised(world, "m1") or _reported(first)))
-    codes, errors = _fencing_codes(world, "m1"), _raised(world, "m1")
+    second = _start_member(world, "copy", instance="i1")
+    world.run(
+        10 * _heartbeat_ms(run), until=lambda: bool(_raised_errors(world, "m1") or _reported_errors(first))
+    )
+    codes, errors = _fencing_codes(world, "m1"), _raised_errors(world, "m1")
     if errors:
         world.kill("m1")
         run.moment("its process ends, because it does not catch the error", "m1")
-    elif reported := _reported(first):
+    elif reported := _reported_errors(first):
         run.moment(f"its application is given the error {reported[0].name}: {reported[0].text}", "m1")
         errors = [reported[0].name]
     world.run(10 * _heartbeat_ms(run))
@@ -243,7 +248,7 @@ def fenced(run: ScenarioRun) -> None:
     run.claim("the first process is fenced", codes[:1] == ["FENCED_INSTANCE_ID"])
     run.claim(
         "its application sees the error",
-        errors[:1] == [_FENCED.get(run.parameters.client or CLIENT, "FencedInstanceIdException")],
+        errors[:1] == [_FENCED_ERRORS.get(run.parameters.client or CLIENT, "FencedInstanceIdException")],
     )
     run.claim("the second process has all partitions", second.owned == set(world.partitions()))
     run.why(
@@ -263,15 +268,15 @@ def fenced(run: ScenarioRun) -> None:
     takes=(*USUAL, "static"),
 )
 def session_expiry(run: ScenarioRun) -> None:
-    world = _world(run)
-    group = _group(run, world, 3)
+    world = _create_world(run)
+    group = _start_group(run, world, 3)
     session = _session_ms(run)
     heartbeat = _heartbeat_ms(run)
     before = world.now
     world.kill("m1")
     settled = _settle(run, world, group[1:])
     longest = _longest_standstill(run, before)
-    run.result("rebalances", _generations(world, before))
+    run.result("rebalances", _generation_reasons(world, before))
     run.result("session timeout, heartbeat interval", [f"{session} ms", f"{heartbeat} ms"])
     run.result("longest standstill", f"{longest} ms")
     if len(group) > 1:
@@ -293,11 +298,11 @@ def session_expiry(run: ScenarioRun) -> None:
     takes=(*USUAL, "static"),
 )
 def heartbeat(run: ScenarioRun) -> None:
-    world = _world(run)
-    group = _group(run, world)
+    world = _create_world(run)
+    group = _start_group(run, world)
     interval = _heartbeat_ms(run)
     before = world.now
-    late = _member(world, "late")
+    late = _start_member(world, "late")
     joined = world.run(
         60_000 + 2 * interval,
         until=lambda: any(o.source == "late" and o.kind == "assigned" for o in world.observations),
@@ -306,7 +311,7 @@ def heartbeat(run: ScenarioRun) -> None:
     _settle(run, world, [*group, late])
     run.result("heartbeat interval", f"{interval} ms")
     run.result("the new member waited", f"{waited} ms")
-    run.result("rebalances", _generations(world, before))
+    run.result("rebalances", _generation_reasons(world, before))
     run.claim("at most two heartbeat intervals", joined and waited <= 2 * interval + _SLACK_MS)
 
 
@@ -324,10 +329,10 @@ def cooperative(run: ScenarioRun) -> None:
     revoked: dict[str, int] = {}
     partitions = 0
     for assignor in _assignors(run, "range", "cooperative-sticky"):
-        world = _world(run, 6)
-        group = _group(run, world, assignors=(assignor,))
+        world = _create_world(run, 6)
+        group = _start_group(run, world, assignors=(assignor,))
         before = len(world.observations)
-        late = _member(world, "late", assignors=(assignor,))
+        late = _start_member(world, "late", assignors=(assignor,))
         _settle(run, world, [*group, late])
         later = world.observations[before:]
         moved = {tp for o in later if o.kind in ("revoked", "lost") for tp in o.partitions}
@@ -355,8 +360,8 @@ def cooperative(run: ScenarioRun) -> None:
 def sticky(run: ScenarioRun) -> None:
     moved: dict[str, int] = {}
     for assignor in _assignors(run, "range", "sticky", "cooperative-sticky"):
-        world = _world(run, 9)
-        group = _group(run, world, 3, assignors=(assignor,))
+        world = _create_world(run, 9)
+        group = _start_group(run, world, 3, assignors=(assignor,))
         before = {member.name: set(member.owned) for member in group[1:]}
         group[0].close()
         _settle(run, world, group[1:])
@@ -383,7 +388,7 @@ def commit_order(run: ScenarioRun) -> None:
     for order in (run.parameters.commit,) if run.parameters.commit else ("before", "after"):
         world = run.world({"t": 1})
         [partition] = world.partitions()
-        first = _member(world, "m1", auto_commit=False)
+        first = _start_member(world, "m1", auto_commit=False)
         _settle(run, world, [first])
         world.write("t", 0, *map(str, range(10)))
         world.run(5_000, until=partial(_has_read, first, 10))
@@ -392,7 +397,7 @@ def commit_order(run: ScenarioRun) -> None:
             world.run(1_000)
         processed = offsets(first, partition)[:5]
         world.kill("m1")
-        second = _member(world, "m2", auto_commit=False)
+        second = _start_member(world, "m2", auto_commit=False)
         _settle(run, world, [second])
         world.run(2_000)
         repeated = offsets(second, partition)

@@ -39,13 +39,15 @@ def line(scenario: Scenario) -> str:
 
 def parameter_lines(width: int | None) -> list[str]:
     """List the scenarios that take each parameter, then those that take none, with the reasons."""
-    every = scenarios()
+    all_scenarios = scenarios()
     lines = [
-        f"{row.option}: {_ranges([(name in story.takes, story.id) for story in every])}"
+        f"{row.option}: {_ranges([(name in story.takes, story.id) for story in all_scenarios])}"
         for name, row in PARAMETERS.items()
     ]
-    for reason in dict.fromkeys(story.fixed for story in every if story.fixed):
-        lines.append(f"none: {_ranges([(story.fixed == reason, story.id) for story in every])} ({reason})")
+    for reason in dict.fromkeys(story.fixed for story in all_scenarios if story.fixed):
+        lines.append(
+            f"none: {_ranges([(story.fixed == reason, story.id) for story in all_scenarios])} ({reason})"
+        )
     return [row for line in lines for row in paragraph(line, width)]
 
 
@@ -69,11 +71,11 @@ def fitted(lines: Iterable[str], width: int | None) -> list[str]:
 
 def paragraph(text: str, width: int | None) -> list[str]:
     """Wrap prose to at most `WIDTH` columns."""
-    wide = _wide_for(width)
+    wide = _prose_width(width)
     return textwrap.wrap(text, wide, subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _wide_for(width: int | None) -> int:
+def _prose_width(width: int | None) -> int:
     """Return the line width of prose in a terminal of this width."""
     return WIDTH if width is None else min(WIDTH, max(NARROW, width))
 
@@ -86,7 +88,7 @@ def _folded(line: str, wide: int) -> list[str]:
 
 def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list[str]:
     """Render the whole run as lines of text. `width` is the terminal's width, or None without a terminal."""
-    wide = _wide_for(width)
+    wide = _prose_width(width)
     rows = [
         *_wrapped(f"{scenario.id}  ", scenario.title, wide),
         "",
@@ -104,15 +106,19 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
         *([*paragraph(changes(run), width), ""] if run.changes else []),
         *_tables(run, wide),
         "What came out:",
-        *[row for name, value in run.results.items() for row in _result(run, name, value, wide)],
+        *[row for name, value in run.results.items() for row in _result_rows(run, name, value, wide)],
         *[
             row
             for claim in run.claims
-            for row in _wrapped(f"  {_verdict(claim)}  ", _claim(run, claim), wide)
+            for row in _wrapped(f"  {_verdict(claim)}  ", _claim_text(run, claim), wide)
         ],
         "",
         *[row for why in run.because for row in _paragraph("Why:", why, width)],
-        *[row for number, act in _few(run) for row in _bars(_of(run, number, act), act, width)],
+        *[
+            row
+            for number, act in _shown_runs(run)
+            for row in _bars(_run_suffix(run, number, act), act, width)
+        ],
     ]
     return fitted(rows, width)
 
@@ -140,7 +146,7 @@ def _verdict(claim: ScenarioClaim) -> str:
     return "yes" if claim.holds else "NO "
 
 
-def _claim(run: ScenarioRun, claim: ScenarioClaim) -> str:
+def _claim_text(run: ScenarioRun, claim: ScenarioClaim) -> str:
     """Return the text of a claim. If the claim fails with changed parameters, the text names them."""
     if claim.holds or not run.changes:
         return claim.text
@@ -159,7 +165,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
         "takes": list(scenario.takes),
         "changed": run.parameters.changed(),
         "holds": run.holds,
-        "results": {name: _plain(value) for name, value in run.results.items()},
+        "results": {name: _json_value(value) for name, value in run.results.items()},
         "claims": [{"text": claim.text, "holds": claim.holds} for claim in run.claims],
         "why": run.because,
         "moments": [
@@ -179,23 +185,27 @@ def page(scenario: Scenario, run: ScenarioRun) -> str:
             ("Then", scenario.then),
         )
     ]
-    rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in run.results.items()]
-    claims = [f"<li>{_verdict(claim).strip()}: {escape(_claim(run, claim))}</li>" for claim in run.claims]
+    rows = [
+        f"<tr><td>{escape(name)}<td>{escape(_value_text(value))}</tr>" for name, value in run.results.items()
+    ]
+    claims = [
+        f"<li>{_verdict(claim).strip()}: {escape(_claim_text(run, claim))}</li>" for claim in run.claims
+    ]
     parts = [
         *story,
         *([f"<p>{escape(changes(run))}</p>"] if run.changes else []),
         f"<h2>What came out</h2><div class=table><table>{''.join(rows)}</table></div>",
         f"<ul>{''.join(claims)}</ul>",
         *[f"<p>Why: {escape(why)}</p>" for why in run.because],
-        *[part for number, act in enumerate(run.acts) for part in _drawn(run, number, act)],
+        *[part for number, act in enumerate(run.acts) for part in _run_drawings(run, number, act)],
     ]
     return diagrams.page(f"{scenario.id}  {scenario.title}", [], parts)
 
 
-def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
+def _run_drawings(run: ScenarioRun, number: int, act: Act) -> list[str]:
     events = history.events(act)
     conversation = history.picked(act)
-    head = f"<h2>{escape(_head(run, number, act))}</h2>"
+    head = f"<h2>{escape(_run_heading(run, number, act))}</h2>"
     owned = any(event.kind == "assigned" for event in events)
     return [
         head,
@@ -218,7 +228,7 @@ def requests(run: ScenarioRun) -> list[str]:
     for number, act in enumerate(run.acts):
         conversation = history.picked(act)
         if conversation is not None:
-            lines += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
+            lines += [f"{_run_heading(run, number, act)}:"] if len(run.acts) > 1 else []
             lines += [row.tooltip.removesuffix("  [0 ms]") for row in conversation.rows if row.kind == "ask"]
     return lines
 
@@ -226,32 +236,32 @@ def requests(run: ScenarioRun) -> list[str]:
 # -- layout -------------------------------------------------------------------------------------------------
 
 
-def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
+def _result_rows(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
     """Render a result as a table row. If the row is too long, the value is written on the line below the
     name.
     """
-    names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
-    row = f"  {name:<{names}} {_value(value)}"
-    if len(name) <= names and len(row) <= wide:
+    name_width = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
+    row = f"  {name:<{name_width}} {_value_text(value)}"
+    if len(name) <= name_width and len(row) <= wide:
         return [row]
-    plain: Any = _plain(value)
-    several = cast("list[object]", plain) if isinstance(plain, list) else []
+    plain: Any = _json_value(value)
+    items = cast("list[object]", plain) if isinstance(plain, list) else []
     # Items that contain spaces are sentences or table rows, so each gets its own line.
-    each = any(" " in str(item) for item in several)
-    parts = [_within(item) for item in several] if each else [_value(value)]
+    has_item_lines = any(" " in str(item) for item in items)
+    parts = [_item_text(item) for item in items] if has_item_lines else [_value_text(value)]
     below = (line for part in parts for line in _wrapped("      ", part, wide))
     return [*_wrapped("  ", name, wide), *below]
 
 
 def _wrapped(head: str, body: str, wide: int) -> list[str]:
     """Wrap `body` after `head`, with further lines indented by the width of `head`. Words are not split."""
-    room = max(NARROW // 2, wide - len(head))
-    rows = textwrap.wrap(body, room, break_long_words=False, break_on_hyphens=False)
+    body_width = max(NARROW // 2, wide - len(head))
+    rows = textwrap.wrap(body, body_width, break_long_words=False, break_on_hyphens=False)
     return [head + rows[0], *(" " * len(head) + row for row in rows[1:])] if rows else [head.rstrip()]
 
 
-def _few(run: ScenarioRun) -> list[tuple[int, Act]]:
-    """Return the runs to show, with their numbers."""
+def _shown_runs(run: ScenarioRun) -> list[tuple[int, Act]]:
+    """Return the runs to show, with their numbers from 0."""
     runs = list(enumerate(run.acts))
     return runs if len(runs) <= MANY_RUNS else runs[:FEW_RUNS]
 
@@ -259,24 +269,25 @@ def _few(run: ScenarioRun) -> list[tuple[int, Act]]:
 def _tables(run: ScenarioRun, wide: int) -> list[str]:
     """Render the moments of a scenario without a world, or the moments of each world."""
     rows = _table(run.moments, wide)
-    for number, act in _few(run):
+    for number, act in _shown_runs(run):
         table = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)
-        rows += [f"{_head(run, number, act)}:", *table] if table and len(run.acts) > 1 else table
-    hidden = len(run.acts) - len(_few(run))
+        rows += [f"{_run_heading(run, number, act)}:", *table] if table and len(run.acts) > 1 else table
+    hidden = len(run.acts) - len(_shown_runs(run))
     return [*rows, f"{hidden} runs more: --json and --html have them.", ""] if hidden else rows
 
 
-def _head(run: ScenarioRun, number: int, act: Act) -> str:
+def _run_heading(run: ScenarioRun, number: int, act: Act) -> str:
     kind = history.name(act)
     which = f"Run {number + 1} of {len(run.acts)}" if len(run.acts) > 1 else "What happened"
     return f"{which}{f', {kind}' if kind else ''}"
 
 
-def _of(run: ScenarioRun, number: int, act: Act) -> str:
+def _run_suffix(run: ScenarioRun, number: int, act: Act) -> str:
     return f" in run {number + 1}" if len(run.acts) > 1 else ""
 
 
 def _table(moments: Sequence[Moment], columns: int) -> list[str]:
+    """Render moments with their times, at most `MANY` of them."""
     if not moments:
         return []
     shown = list(moments)
@@ -294,7 +305,7 @@ def _paragraph(head: str, body: str, width: int | None) -> list[str]:
     return paragraph(f"{head} {body}", width) if body else []
 
 
-def _bars(of: str, act: Act, width: int | None) -> list[str]:
+def _bars(run_suffix: str, act: Act, width: int | None) -> list[str]:
     """Draw the partitions that each member owned over time, in at most `BAR` columns."""
     events = history.events(act)
     if not events:
@@ -303,53 +314,54 @@ def _bars(of: str, act: Act, width: int | None) -> list[str]:
     owned = ownerships(events)
     if not owned:
         return []
-    names = max(len(f"{ownership.partition} {ownership.member}") for ownership in owned)
-    bar = min(BAR, max(NARROW // 2, _wide_for(width) - names - 4))
+    label_width = max(len(f"{ownership.partition} {ownership.member}") for ownership in owned)
+    bar = min(BAR, max(NARROW // 2, _prose_width(width) - label_width - 4))
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
     for ownership in owned:
         row = rows.setdefault((ownership.partition, ownership.member), ["."] * bar)
         first, last = ownership.start * bar // end, min(bar - 1, (ownership.end or end) * bar // end)
         row[first : last + 1] = ["#"] * (last + 1 - first)
-    head = f"Who owned what{of}, {end / 1000:.1f} s from left to right:"
+    head = f"Who owned what{run_suffix}, {end / 1000:.1f} s from left to right:"
     body = [
-        f"  {f'{partition} {member}':<{names}}  {''.join(row)}"
+        f"  {f'{partition} {member}':<{label_width}}  {''.join(row)}"
         for (partition, member), row in sorted(rows.items())
     ]
     return [head, *body]
 
 
-def _value(value: object) -> str:
-    plain: Any = _plain(value)
+def _value_text(value: object) -> str:
+    plain: Any = _json_value(value)
     if isinstance(plain, list):
-        return ", ".join(_within(item) for item in cast("list[object]", plain)) or "nothing"
+        return ", ".join(_item_text(item) for item in cast("list[object]", plain)) or "nothing"
     if isinstance(plain, dict):
         table = cast("dict[str, object]", plain)
-        return ", ".join(f"{name} {_within(item)}" for name, item in table.items()) or "nothing"
+        return ", ".join(f"{name} {_item_text(item)}" for name, item in table.items()) or "nothing"
     return str(plain)
 
 
-def _within(value: object) -> str:
+def _item_text(value: object) -> str:
     """Render an item of a list. The item may itself be a list, such as an error's name and text."""
     if not isinstance(value, list):
-        return _value(value)
+        return _value_text(value)
     inner = cast("list[object]", value)
     if any(isinstance(item, list) for item in inner):
-        return ", ".join(_within(item) for item in inner)
+        return ", ".join(_item_text(item) for item in inner)
     if not any(isinstance(item, str) for item in inner):
         return str(inner)
-    return (": " if all(isinstance(item, str) for item in inner) else ":").join(map(_value, inner))
+    return (": " if all(isinstance(item, str) for item in inner) else ":").join(map(_value_text, inner))
 
 
-def _plain(value: object) -> Any:
+def _json_value(value: object) -> Any:
+    """Return a result as values for JSON. Partitions become text, and sets become sorted lists."""
     if isinstance(value, TopicPartition):
         return str(value)
     if isinstance(value, dict):
         table = cast("dict[object, object]", value)
-        return {str(_plain(key)): _plain(item) for key, item in table.items()}
+        return {str(_json_value(key)): _json_value(item) for key, item in table.items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(item) for item in sorted(cast("set[object]", value), key=str)]
+        return [_json_value(item) for item in sorted(cast("set[object]", value), key=str)]
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in cast("list[object]", value)]
+        return [_json_value(item) for item in cast("list[object]", value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
@@ -360,7 +372,7 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[object]], width: int | Non
 
     If the terminal's `width` is too small for the table, each row becomes a paragraph.
     """
-    body = [[_value(cell) for cell in row] for row in rows]
+    body = [[_value_text(cell) for cell in row] for row in rows]
     table = [list(head), *body]
     wide = [max(len(row[at]) for row in table) for at in range(len(head))]
     if width is not None and sum(wide) + 2 * len(wide) - 2 > width:

@@ -73,7 +73,8 @@ class Watched:
         ]
 
 
-def _named(request: FetchRequest) -> dict[TopicPartition, int]:
+def _fetch_offsets(request: FetchRequest) -> dict[TopicPartition, int]:
+    """Return the fetch offset of each partition that the request names."""
     return {
         TopicPartition(topic.topic or "", partition.partition): partition.fetch_offset
         for topic in request.topics
@@ -81,9 +82,9 @@ def _named(request: FetchRequest) -> dict[TopicPartition, int]:
     }
 
 
-def _partitions_with_records(answer: FetchResponse) -> list[int]:
+def _partitions_with_records(response: FetchResponse) -> list[int]:
     """Return the partitions of the response that have records."""
-    parts = [part for topic in answer.responses for part in topic.partitions]
+    parts = [part for topic in response.responses for part in topic.partitions]
     return sorted(part.partition_index for part in parts if part.records)
 
 
@@ -110,40 +111,40 @@ def subscription_consumer(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     machine, member = watched(world, extra={"Consumer.MaxProcessingTime": 200, "ChannelBufferSize": 8})
     world.run(3_000)
-    listed = machine.ended_exchanges(ListOffsetsRequest)[-1][0]
-    first = machine.sent_requests(FetchRequest)[0]
-    gathered = first[0] - listed
-    run.result("first Fetch after the first partition's offset", f"{gathered} ms")
-    run.claim("both partitions are in the first Fetch", set(_named(first[1])) == {T0, T1})
-    run.claim("it waited for them", 0 < gathered <= 105)
+    listed_at = machine.ended_exchanges(ListOffsetsRequest)[-1][0]
+    first_at, first_fetch = machine.sent_requests(FetchRequest)[0]
+    gathering_ms = first_at - listed_at
+    run.result("first Fetch after the first partition's offset", f"{gathering_ms} ms")
+    run.claim("both partitions are in the first Fetch", set(_fetch_offsets(first_fetch)) == {T0, T1})
+    run.claim("it waited for them", 0 < gathering_ms <= 105)
 
     member.pause_polling()
     run.moment("the handlers take no more messages", "a")
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 40)
     world.run(2_000)
-    fed = next(
+    fed_at = next(
         at for at, fetch in machine.ended_exchanges(FetchRequest) if _partitions_with_records(fetch.response)
     )
-    held = next((at for at, _ in machine.sent_requests(FetchRequest) if at >= fed), world.now) - fed
-    run.result("no Fetch while partitions are fed, for", f"{held} ms")
-    run.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
+    held_ms = next((at for at, _ in machine.sent_requests(FetchRequest) if at >= fed_at), world.now) - fed_at
+    run.result("no Fetch while partitions are fed, for", f"{held_ms} ms")
+    run.claim("the next Fetch waited for both feeders", 200 <= held_ms <= 400)
     member.resume_polling()
     world.run(2_000)
 
     run.moment("all connections break", "network")
     before = len(member.reports)
     world.fault("cut", member, lasts=1)
-    broke = world.now
+    broken_at = world.now
     for tp in (T0, T1):
         world.write("t", tp.partition, *["y"] * 10)
     world.run(6_000)
     errors = [report.name for report in member.reports[before:] if report.kind == "error"]
-    retry = next(request for request in machine.sent_requests(FetchRequest) if request[0] > broke + 1)
+    retry_at = next(at for at, _ in machine.sent_requests(FetchRequest) if at > broken_at + 1)
     run.result("errors", errors)
-    run.result("next Fetch after", f"{retry[0] - broke} ms")
+    run.result("next Fetch after", f"{retry_at - broken_at} ms")
     run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
-    run.claim("the next Fetch is sent after the backoff", 2_000 <= retry[0] - broke <= 2_500)
+    run.claim("the next Fetch is sent after the backoff", 2_000 <= retry_at - broken_at <= 2_500)
     run.claim("nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1)))
 
 
@@ -162,14 +163,16 @@ def split(run: ScenarioRun) -> None:
     for tp in world.partitions():
         world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
     world.run(3_000)
-    answers = [_partitions_with_records(fetch.response) for _, fetch in machine.ended_exchanges(FetchRequest)]
-    brought = [answer for answer in answers if answer]
+    partitions_of_responses = [
+        _partitions_with_records(fetch.response) for _, fetch in machine.ended_exchanges(FetchRequest)
+    ]
+    partition_lists = [partitions for partitions in partitions_of_responses if partitions]
     run.result(
         "partitions with records, in each response",
-        [" ".join(map(str, partitions)) for partitions in brought],
+        [" ".join(map(str, partitions)) for partitions in partition_lists],
     )
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
-    run.claim("one response had all of them", brought == [list(numbers(world))])
+    run.claim("one response had all of them", partition_lists == [list(numbers(world))])
     for tp in world.partitions():
         received = [record.value for record in member.records if record.partition == tp]
         run.claim(f"{tp} got its own records", received == [str(tp).encode()] * (tp.partition + 1))
@@ -210,7 +213,7 @@ def consume_partition(run: ScenarioRun) -> None:
     first: dict[TopicPartition, tuple[str, int]] = {}
     for _, direction, send in machine.lines:
         if direction == "Send" and isinstance(send.request, FetchRequest):
-            for tp, offset in _named(send.request).items():
+            for tp, offset in _fetch_offsets(send.request).items():
                 first.setdefault(tp, (send.to.host, offset))
     run.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
     run.claim("each starts at its offset", {tp: at for tp, (_, at) in first.items()} == {T0: 10, T1: 0})
@@ -353,15 +356,15 @@ def describe_group(run: ScenarioRun) -> None:
     rows = describe(world, "g1")
     run.result("columns", " ".join(COLUMNS))
     run.result("rows", [str(row) for row in rows])
-    own = {row.topic + str(row.partition): row for row in rows}
-    offsets_of = [(own[f"test3{n}"].current_offset, own[f"test3{n}"].log_end_offset) for n in range(3)]
+    row_of = {row.topic + str(row.partition): row for row in rows}
+    offsets_of = [(row_of[f"test3{n}"].current_offset, row_of[f"test3{n}"].log_end_offset) for n in range(3)]
     run.claim("each line was read and committed", offsets_of == [(4, 4), (4, 4), (3, 3)])
-    owner = own["test30"]
+    owner = row_of["test30"]
     run.claim(
-        "their owner is the member", {owner.consumer_id, own["test32"].consumer_id} == {member.member_id}
+        "their owner is the member", {owner.consumer_id, row_of["test32"].consumer_id} == {member.member_id}
     )
     run.claim("client id and host are shown", owner.client_id == "sarama" and owner.host.startswith("/"))
-    unread = own["test0"]
+    unread = row_of["test0"]
     run.claim("test has no owner, and no lag", (unread[3:], unread.lag) == ((4, 4, 0, "-", "-", "-"), 0))
     member.pause_polling()
     world.run(200)
@@ -398,21 +401,21 @@ def sync_producer(run: ScenarioRun) -> None:
     run.result("Return.Successes false", refused)
     run.claim("Return.Successes has to be true", "return_successes" in refused)
     world = run.world({"t": 3})
-    places: set[int] = set()
+    partitions: set[int] = set()
     for acks in ("all", 1, 0):
         producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
         sent_requests = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
         world.run(1_000)
         deliveries = [request.result() for request in sent_requests]
-        places |= {delivery.partition for delivery in deliveries}
+        partitions |= {delivery.partition for delivery in deliveries}
         run.result(f"acks {acks}", [f"{delivery.partition}/{delivery.offset}" for delivery in deliveries])
         known = [delivery.offset is not None and delivery.offset >= 0 for delivery in deliveries]
         run.claim(f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2)
-    run.claim("one partition for the key, for every producer", len(places) == 1)
+    run.claim("one partition for the key, for every producer", len(partitions) == 1)
     run.result("sarama's own hash of k1", fnv1a(b"k1", 3))
-    last = TopicPartition("t", places.pop())
+    last = TopicPartition("t", partitions.pop())
     run.claim("six messages are stored, including those of acks 0", world.log(last).end_offset == 6)
-    world.tamper = _no_writing
+    world.tamper = _reject_produce
     failed = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
     world.tamper = None
@@ -438,7 +441,8 @@ def producer_of(world: World) -> Producer:
     return client
 
 
-def _no_writing(client: Client, request: Message, version: int) -> Message | None:
+def _reject_produce(client: Client, request: Message, version: int) -> Message | None:
+    """Reject each partition of a Produce request; return None for any other request."""
     if not isinstance(request, ProduceRequest):
         return None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
