@@ -40,6 +40,8 @@ class ProducerRuntime:
     forked = False
     # Whether a serializer may return an awaitable.
     awaits_callbacks = False
+    # Whether `wait_in_line` lets calls wait in line.
+    has_lines = False
 
     def __init__(
         self,
@@ -95,11 +97,11 @@ class ProducerRuntime:
         """
         raise NotImplementedError
 
-    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait as `wait` does, for memory. A change may wake only the first of the tasks in `line`.
 
-        `is_first` says that the call has already waited in this line. After its last wait it calls
-        `leave_line`. All waiting threads are woken, because there are few of them.
+        Calls with a lower `place` are woken first. After its last wait in a line, a call calls `leave_line`.
+        All waiting threads are woken, because there are few of them.
         """
         return await self.wait(last_change, deadline)
 

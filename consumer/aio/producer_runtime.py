@@ -35,6 +35,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     """Runs a producer's engine in the running event loop."""
 
     awaits_callbacks = True
+    has_lines = True
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig[Any, Any]) -> None:
         try:
@@ -69,8 +70,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     async def wait(self, last_change: int, deadline: int) -> bool:
         return await self.waiters.wait(last_change, deadline)
 
-    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
-        return await self.waiters.wait_in_line(line, last_change, deadline, is_first=is_first)
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
+        return await self.waiters.wait_in_line(line, last_change, deadline, place=place)
 
     def leave_line(self, line: Hashable) -> None:
         self.waiters.leave_line(line)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from bisect import bisect_left, insort
 from collections.abc import Hashable
-from itertools import islice
 
 from ..clock import now
 
@@ -22,8 +21,8 @@ class TaskWaiters:
         self.changes = 0
         # A dict, so that each of thousands of tasks removes its future without a search.
         self._futures: dict[asyncio.Future[None], None] = {}
-        # The lines of tasks of which a change wakes only the first.
-        self._lines: dict[Hashable, OrderedDict[asyncio.Future[None], None]] = {}
+        # The lines of tasks of which a change wakes only the first: (place, future) in the order of places.
+        self._lines: dict[Hashable, list[tuple[int, asyncio.Future[None]]]] = {}
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
         # the monotonic clock is near 0 after a boot.
         self._pause_at = -math.inf
@@ -45,27 +44,28 @@ class TaskWaiters:
                 self._futures.pop(future, None)
         return True
 
-    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, is_first: bool) -> bool:
+    async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait as `wait` does, but also until all tasks before this one in `line` have been woken.
 
-        With `is_first` the task waits before all others. When it has ended its last wait, the task must call
-        `leave_line`.
+        Each task has its own `place`, and those with lower places are woken first. When it has ended its last
+        wait, the task must call `leave_line`.
         """
         remaining_ms = deadline - now()
         if self.changes != last_change or remaining_ms <= 0:
             return self.changes != last_change
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        futures = self._lines.setdefault(line, OrderedDict())
-        futures[future] = None
-        if is_first:
-            futures.move_to_end(future, last=False)
+        futures = self._lines.setdefault(line, [])
+        insort(futures, (place, future))
         timer = loop.call_later(remaining_ms / 1000, _complete, future)
         try:
             await future
         finally:
             timer.cancel()
-            has_timed_out = futures.pop(future, self) is None
+            index = bisect_left(futures, place, key=_place)
+            has_timed_out = index < len(futures) and futures[index][1] is future
+            if has_timed_out:
+                del futures[index]
             if not futures and self._lines.get(line) is futures:
                 del self._lines[line]
         return not has_timed_out
@@ -75,7 +75,7 @@ class TaskWaiters:
 
         If both succeed, four are woken next. So the number of tasks that wake in vain stays small.
         """
-        _wake(self._lines.get(line, {}), 2)
+        _wake(self._lines.get(line, []), 2)
 
     def notify(self) -> None:
         """Count a change, and wake all waiting tasks, but only the first of each line."""
@@ -110,10 +110,15 @@ def current_task() -> asyncio.Task[None] | None:
         return None
 
 
-def _wake(futures: dict[asyncio.Future[None], None], count: int) -> None:
+def _place(entry: tuple[int, asyncio.Future[None]]) -> int:
+    return entry[0]
+
+
+def _wake(futures: list[tuple[int, asyncio.Future[None]]], count: int) -> None:
     """Wake the first `count` tasks of a line."""
-    for future in list(islice(futures, count)):
-        del futures[future]
+    woken = futures[:count]
+    del futures[:count]
+    for _, future in woken:
         _complete(future)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -55,6 +56,8 @@ class ProducerOperations:
         self.runtime = runtime
         self.options = runtime.options
         self._records = runtime.records
+        # The places in line of the sends that wait: those that began to wait first are woken first.
+        self._places = count()
         check_dialer(self.options.dialer, awaits=runtime.awaits_callbacks)
 
     # ---- records
@@ -90,35 +93,47 @@ class ProducerOperations:
 
         Tasks that wait for memory wait in line, and those of a stalled partition in a line of their own.
         After a response only the first of each line calls `attempt`, and each success lets two others
-        continue. If all tasks called it, n tasks would make about n * n calls.
+        continue. If all tasks called it, n tasks would make about n * n calls. While tasks wait for memory,
+        later sends get none. Otherwise tasks that send again after each response would take all of it.
         """
         runtime, records = self.runtime, self._records
         deadline = now() + max(0, self.options.max_block_ms - waited_ms)
         line: TopicPartition | str | None = None
+        place = next(self._places)
         try:
             while True:
                 last_change = runtime.changes
                 with runtime.locked():
-                    result = attempt()
+                    records.has_turn = line == _MEMORY
+                    try:
+                        result = attempt()
+                    finally:
+                        records.has_turn = False
                     if records.has_notifications():
                         runtime.wake()
                     for_memory = result is None and records.waits_for_memory
                     next_line = (records.stalled_partition or _MEMORY) if for_memory else None
                 if result is not None:
                     return result
-                previous_line, line = line, next_line
-                if previous_line is not None and previous_line != line:
-                    runtime.leave_line(previous_line)
+                if line != next_line:
+                    previous_line, line = line, next_line
+                    self._change_line(previous_line, line)
                 if line is None:
                     wait = runtime.wait(last_change, deadline)
                 else:
-                    is_first = line == previous_line
-                    wait = runtime.wait_in_line(line, last_change, deadline, is_first=is_first)
+                    wait = runtime.wait_in_line(line, last_change, deadline, place=place)
                 if not await self._measure_wait(wait, for_memory=for_memory):
                     raise runtime.no_room()
         finally:
-            if line is not None:
-                runtime.leave_line(line)
+            self._change_line(line, None)
+
+    def _change_line(self, previous: TopicPartition | str | None, line: TopicPartition | str | None) -> None:
+        """Leave the line `previous`, and count the sends in the line for memory."""
+        runtime = self.runtime
+        if runtime.has_lines:
+            self._records.sends_in_line += (line == _MEMORY) - (previous == _MEMORY)
+        if previous is not None:
+            runtime.leave_line(previous)
 
     async def _measure_wait(self, wait: Awaitable[bool], *, for_memory: bool) -> bool:
         """Return the result of `wait`, and measure how long a send waits for memory or metadata."""

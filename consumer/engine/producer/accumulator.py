@@ -111,6 +111,9 @@ class RecordAccumulator:
         self.waits_for_memory = False
         # The partition of this record, if it waits because the partition is stalled (see `_check_stalled`).
         self.stalled_partition: TopicPartition | None = None
+        # Number of tasks that wait in line for memory, and whether the current call is by one of them.
+        self.sends_in_line = 0
+        self.has_turn = False
         # Why no records are accepted; "" while the accumulator accepts them.
         self.why_closed = ""
         self.partitioner = Partitioner()
@@ -240,7 +243,7 @@ class RecordAccumulator:
             detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
         queue = route.sticky if partition is None else route.queues[partition]
-        if self.buffered_bytes and self.buffered_bytes + size > options.buffer_memory:
+        if self._available_memory() < size and (self.buffered_bytes or self._is_out_of_turn):
             self._on_buffer_full()
             return None
         if self._check_stalled(queue):
@@ -346,8 +349,8 @@ class RecordAccumulator:
         """
         options = self._options
         reserved = max(min(options.batch_size, INITIAL_BATCH_BYTES), first_size + BATCH_OVERHEAD)
-        available = options.buffer_memory - self.buffered_bytes
-        if reserved > available and self.buffered_bytes:
+        available = self._available_memory()
+        if reserved > available and (self.buffered_bytes or self._is_out_of_turn):
             reserved = first_size + BATCH_OVERHEAD
             if reserved > available:
                 self._on_buffer_full()
@@ -377,7 +380,7 @@ class RecordAccumulator:
         step = STICKY_BYTES if stepwise else batch.size
         new_size = min(self._options.batch_size, batch.size + min(step, batch.size))
         growth = max(new_size, used) - batch.size
-        available = self._options.buffer_memory - self.buffered_bytes
+        available = self._available_memory()
         if growth > available:
             growth = used - batch.size
             if growth > available:
@@ -389,6 +392,15 @@ class RecordAccumulator:
         batch.free_bytes += growth
         self.buffered_bytes += growth
         return True
+
+    @property
+    def _is_out_of_turn(self) -> bool:
+        """Whether tasks wait in line for memory, and the current call is not by one of them."""
+        return self.sends_in_line > 0 and not self.has_turn
+
+    def _available_memory(self) -> int:
+        """Return the number of bytes of buffer.memory that the current call may reserve."""
+        return 0 if self._is_out_of_turn else self._options.buffer_memory - self.buffered_bytes
 
     def _on_buffer_full(self) -> None:
         """Record that buffer.memory is used up, and seal batches so that the sender frees memory.

@@ -51,7 +51,7 @@ def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> N
         woken: list[int] = []
 
         async def wait(number: int) -> None:
-            assert await waiters.wait_in_line(LINE, 0, clock.now() + SOON, is_first=number == 3)
+            assert await waiters.wait_in_line(LINE, 0, clock.now() + SOON, place=number if number < 3 else -1)
             woken.append(number)
 
         tasks = [asyncio.create_task(wait(number)) for number in range(4)]
@@ -69,11 +69,37 @@ def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> N
     run(story)
 
 
+def test_tasks_that_wait_in_line_again_keep_their_order() -> None:
+    """Otherwise the second task may stay the second forever, while all later ones pass it."""
+
+    async def story(waiters: TaskWaiters) -> None:
+        def wait(place: int) -> asyncio.Task[bool]:
+            return asyncio.create_task(
+                waiters.wait_in_line(LINE, waiters.changes, clock.now() + SOON, place=place)
+            )
+
+        tasks = [wait(place) for place in range(3)]
+        await asyncio.sleep(0)
+        waiters.notify()
+        await tasks[0]
+        waiters.leave_line(LINE)
+        await asyncio.gather(tasks[1], tasks[2])
+        tasks[1:] = [wait(1), wait(2)]
+        await asyncio.sleep(0)
+        waiters.notify()
+        await tasks[1]
+        assert not tasks[2].done()
+        waiters.notify()
+        await tasks[2]
+
+    run(story)
+
+
 def test_a_change_wakes_the_first_task_of_each_line() -> None:
     async def story(waiters: TaskWaiters) -> None:
         tasks = [
-            asyncio.create_task(waiters.wait_in_line(line, 0, clock.now() + SOON, is_first=False))
-            for line in (1, 1, 2, 2)
+            asyncio.create_task(waiters.wait_in_line(line, 0, clock.now() + SOON, place=place))
+            for place, line in enumerate((1, 1, 2, 2))
         ]
         await asyncio.sleep(0)
         waiters.notify()
@@ -91,11 +117,11 @@ def test_a_change_wakes_the_first_task_of_each_line() -> None:
 
 def test_a_wait_in_line_ends_at_its_deadline_and_is_forgotten() -> None:
     async def story(waiters: TaskWaiters) -> None:
-        assert not await waiters.wait_in_line(LINE, 0, clock.now() + 10, is_first=False)
+        assert not await waiters.wait_in_line(LINE, 0, clock.now() + 10, place=0)
         assert not waiters._lines
-        assert not await waiters.wait_in_line(LINE, 0, clock.now() - 1, is_first=False)
+        assert not await waiters.wait_in_line(LINE, 0, clock.now() - 1, place=0)
         waiters.notify()
-        assert await waiters.wait_in_line(LINE, 0, clock.now() - 1, is_first=False)
+        assert await waiters.wait_in_line(LINE, 0, clock.now() - 1, place=0)
 
     run(story)
 

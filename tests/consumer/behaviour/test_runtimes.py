@@ -534,6 +534,24 @@ def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times
     assert asyncio.run(main()) < 5 * 500
 
 
+def test_tasks_that_wait_for_memory_send_before_tasks_that_send_again(broker: str) -> None:
+    """Otherwise the tasks whose records were just delivered take the memory, and the others time out."""
+
+    async def main() -> list[int]:
+        counts = [0] * 20
+
+        async def work(worker: int, producer: AsyncProducer) -> None:
+            while min(counts) == 0 and counts[worker] < 50:
+                await (await producer.send("t", b"x" * 9_000, partition=0))
+                counts[worker] += 1
+
+        async with AsyncProducer(broker, buffer_memory=30_000, batch_size=1) as producer:
+            await asyncio.gather(*[work(worker, producer) for worker in range(20)])
+        return counts
+
+    assert max(asyncio.run(main())) <= 3
+
+
 def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_cancelled(broker: str) -> None:
     async def main() -> list[object]:
         async with AsyncProducer(broker, buffer_memory=20_000, linger_ms=60_000) as producer:

@@ -117,6 +117,23 @@ def test_a_full_buffer_seals_all_batches_and_frees_their_unused_memory() -> None
     assert records.append("t", None, b"v", 2, 0, ()) is not None
 
 
+def test_while_tasks_wait_in_line_for_memory_only_they_receive_memory() -> None:
+    records = accumulator()
+    first = records.append("t", None, b"v", 0, 0, ())
+    assert first is not None
+    records.sends_in_line = 1
+    large = b"v" * INITIAL_BATCH_BYTES
+    assert records.append("t", None, large, 0, 0, ()) is None
+    assert records.waits_for_memory
+    records.end_batch(first._batch)
+    assert records.append("t", None, b"v", 0, 0, ()) is None
+    batch = unnumbered([0], [None], [b"v"], [()])
+    assert records.append_batch("t", 0, batch, [0]) is None
+    records.has_turn = True
+    assert records.append_batch("t", 0, batch, [0]) is not None
+    assert records.append("t", None, large, 0, 0, ()) is not None
+
+
 def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch() -> None:
     """Otherwise batches become smaller each time that the buffer is full, and each record costs more."""
     records = accumulator(buffer_memory=4 * INITIAL_BATCH_BYTES)
