@@ -24,6 +24,7 @@ Rules (Java's RecordAccumulator):
   topic. The thread that holds the guard runs only the library's code, signal handlers and finalizers.
 
 * `open_batches` contains every undelivered batch, so that all of them can be failed when the producer ends.
+  Loops iterate over a copy, because a signal handler or finalizer may start a batch during the loop.
 """
 
 from __future__ import annotations
@@ -410,9 +411,11 @@ class RecordAccumulator:
         """
         self.why_waiting = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.waits_for_memory, self.stalled_partition = True, None
-        sending_queues = {batch.queue for batch in self.open_batches if batch.sealed}
-        for batch in [batch for batch in self.open_batches if batch.queue not in sending_queues]:
-            self.seal(batch)
+        batches = list(self.open_batches)
+        sending_queues = {batch.queue for batch in batches if batch.sealed}
+        for batch in batches:
+            if batch.queue not in sending_queues:
+                self.seal(batch)
 
     def _check_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now. If so, set `why_waiting`.
@@ -481,8 +484,7 @@ class RecordAccumulator:
 
     def seal_all(self) -> None:
         """Seal all batches that accept records, so that the sender sends them. The guard must be held."""
-        unsealed = [batch for batch in self.open_batches if not batch.sealed]
-        for batch in unsealed:
+        for batch in list(self.open_batches):
             self.seal(batch)
 
     def end_linger(self) -> None:
@@ -491,7 +493,7 @@ class RecordAccumulator:
         A batch accepts records until the sender sends it. If each of many calls of `flush` sealed its batch,
         every batch would have one record.
         """
-        for batch in self.open_batches:
+        for batch in list(self.open_batches):
             if not batch.sealed and batch.lingers:
                 batch.lingers = False
                 self._notifications.queues_to_visit.append(batch.queue)

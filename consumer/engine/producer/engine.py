@@ -232,7 +232,7 @@ class ProducerEngine:
             purges, self._purges = self._purges, []
             unsent = [
                 batch
-                for batch in self.records.open_batches
+                for batch in list(self.records.open_batches)
                 if batch.sequence < 0 and batch.attempts == 0 and batch not in batch.queue.in_flight
             ]
         count = 0

@@ -306,7 +306,7 @@ class TransactionManager:
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
             discarded = [
-                batch for batch in self._records.open_batches if not keeps_sent or batch.sequence < 0
+                batch for batch in list(self._records.open_batches) if not keeps_sent or batch.sequence < 0
             ]
         for batch in discarded:
             self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0

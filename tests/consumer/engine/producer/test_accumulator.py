@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -132,6 +133,34 @@ def test_while_tasks_wait_in_line_for_memory_only_they_receive_memory() -> None:
     records.has_turn = True
     assert records.append_batch("t", 0, batch, [0]) is not None
     assert records.append("t", None, large, 0, 0, ()) is not None
+
+
+@pytest.mark.parametrize("method", ["end_linger", "seal_all", "_on_buffer_full"])
+@pytest.mark.parametrize("moment", range(1, 12))
+def test_a_signal_handler_may_start_a_batch_while_batches_are_sealed(method: str, moment: int) -> None:
+    records = accumulator()
+    records.set_route("t", 3, [0, 1, 2])
+    deliveries = [records.append("t", None, b"v", partition, 0, ()) for partition in (0, 1)]
+    remaining = moment
+
+    def interrupt(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal remaining
+        remaining -= event == "line"
+        if not remaining:
+            sys.settrace(None)
+            deliveries.append(records.append("t", None, b"v", 2, 0, ()))
+        return interrupt if remaining else None
+
+    previous = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with records.guard:
+            getattr(records, method)()
+    finally:
+        sys.settrace(previous)
+    for delivery in deliveries[:2]:
+        assert delivery is not None
+        assert delivery._batch.sealed or not delivery._batch.lingers
 
 
 def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch() -> None:
