@@ -293,6 +293,8 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 def causes(events: Sequence[GroupEvent], generations: Iterable[int]) -> dict[int, str]:
     """Return the reason of each generation: see `cause`."""
     ordered = sorted(events, key=lambda event: event.at)
+    if not ordered:
+        return dict.fromkeys(generations, UNEXPLAINED)
     reported: dict[int, str] = {}
     started_at: dict[int, int] = {}
     for event in ordered:

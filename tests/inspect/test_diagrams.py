@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 
 from kproto.group.subscription import TopicPartition
-from kproto.inspect.diagrams import page, picture, section, timeline
+from kproto.inspect.diagrams import page, picture, section, table, timeline
 from kproto.inspect.sequence import NARROW, WIDE
 from kproto.inspect.timeline import GroupEvent, Kind
 
@@ -227,6 +227,10 @@ def test_the_table_has_a_row_per_generation_and_replacement() -> None:
         ]
     )
     assert "<td>300 ms (new)" in grown
+
+
+def test_a_table_without_events_has_only_its_header() -> None:
+    assert table([]).count("<tr>") == 1
 
 
 class CountedEvents(list[GroupEvent]):
