@@ -126,7 +126,7 @@ def on_fetch_response(
 
 
 def collect_fetch(state: JavaState, max_records: int) -> tuple[ModelRecord, ...]:
-    """Return up to `limit` buffered records.
+    """Return up to `max_records` buffered records.
 
     Buffered data that does not start at its partition's position is dropped.
     """

@@ -219,7 +219,7 @@ def assign_a_revoked_partition_immediately(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_the_commit_of_revoked_claims(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offset_manager.OffsetManager, "request", lambda offsets, targets: None)
+    patch.setattr(offset_manager.OffsetManager, "build_request", lambda offsets, targets: None)
 
 
 MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
