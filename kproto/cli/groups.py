@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..addresses import address_text
-from ..errors import ConfigError, KprotoError
+from ..errors import ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 from .arguments import Subparsers, whole_number
 from .connection import (
     add_execute,
@@ -308,6 +308,8 @@ def _delete(options: argparse.Namespace) -> int:
         for name in names:
             try:
                 group = _existing_group(admin, name)
+            except (RequestTimedOut, ConnectionFailed):  # Each of the other groups would wait as long.
+                raise
             except KprotoError as error:
                 failures.append(error)
                 continue

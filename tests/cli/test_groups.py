@@ -14,7 +14,7 @@ import pytest
 from consumer import Admin, Consumer, Producer, TopicPartition
 from kproto.broker.server import Server
 from kproto.cli import groups, main
-from kproto.errors import BrokerError, NoOffsetForPartition
+from kproto.errors import BrokerError, NoOffsetForPartition, RequestTimedOut
 from tests.cli.stage import Shell, StubAdmin
 
 _numbers = count()
@@ -227,6 +227,21 @@ def test_the_plan_of_a_deletion_reports_missing_groups(shell: Shell, group: str)
     assert "the group 'nowhere' does not exist" in shell.errors
     assert shell("groups delete-offsets nowhere --topic g", code=1) == []
     assert "the group 'nowhere' does not exist" in shell.errors
+
+
+def test_the_plan_of_a_deletion_ends_at_the_first_request_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    def describe(name: str) -> Any:
+        tried.append(name)
+        raise RequestTimedOut("FindCoordinator", 1)
+
+    StubAdmin(monkeypatch, groups, group=describe)
+    assert main(["groups", "delete", "a", "b", "--bootstrap", "kafka:9092"]) == 1
+    assert "FindCoordinator" in capsys.readouterr().err
+    assert tried == ["a"]
 
 
 def test_the_list_shows_types_and_states(shell: Shell, group: str) -> None:
