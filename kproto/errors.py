@@ -418,7 +418,7 @@ class PartialFailure(KprotoError):
     def text(self) -> str:
         count = len(self.succeeded) + len(self.failed)
         texts = {item: str(error) for item, error in self.failed.items()}
-        # Most errors already name the topic, partition or group that failed, so `item` is not added.
+        # Most errors already name the topic, partition or group that failed. `item` is added to the others.
         labels = [text if _has_word(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
         errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"

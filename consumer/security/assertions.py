@@ -71,7 +71,7 @@ class Assertion:
     jti: bool = False
 
     def create(self) -> str:
-        """Sign an assertion that is valid from now on, or read the assertion of `file`.
+        """Return the assertion in `file` if it is set, else sign one for the next `exp_seconds`.
 
         Raises MissingExtra and `_InvalidFile`.
         """

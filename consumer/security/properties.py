@@ -424,7 +424,10 @@ def _set_login(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _login_mechanism(module: str, configured: Any) -> str:
-    """Return `configured`, or the module's default if it is None. A mismatch raises ConfigError."""
+    """Return the mechanism `configured`, or the login module's default if it is None.
+
+    Raises ConfigError if the module is unknown, or does not support the configured mechanism.
+    """
     mechanisms = next(
         (known for name, known in _LOGIN_MODULES.items() if module.endswith(f".{name}") or module == name),
         None,

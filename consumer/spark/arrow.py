@@ -92,7 +92,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
     larger batch. Each piece is paired with the aborted transactions that are open at its start.
     """
     transactions, open_transactions = AbortedTransactions(aborted), aborted
-    piece_start = end = 0  # The start of the current piece in `records`, and the end of its last batch.
+    piece_start = end = 0  # Offsets in `records`: the start of the current piece, the end of the last batch.
     piece_bytes = piece_rows = 0  # The bytes and rows of the compressed batches of the current piece.
     for batch in batches(records, check_crc=False) if aborted else spans(records):
         batch_bytes, batch_rows = (batch.end - end, batch.count) if batch.codec else (0, 0)

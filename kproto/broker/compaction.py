@@ -16,7 +16,7 @@ Rules, as in Kafka's Cleaner:
 * The marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.
 
-* Records of aborted transactions are removed by the first compaction. They do not count as later records of
+* Records of aborted transactions are removed by the first compaction. They do not replace earlier records of
   their keys.
 
 * The last batch of each producer is kept, without records if necessary, so that the producer's sequence

@@ -60,7 +60,7 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return None if `text` is valid, `refused` if true is rejected, and otherwise the allowed values."""
+        """Return `refused` for the value true, None for false, and the allowed values for other texts."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None

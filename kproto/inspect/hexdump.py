@@ -111,7 +111,7 @@ _SIMPLE_ESCAPES = dict(zip("abtnvfre\\'\"?`#$/", b"\a\b\t\n\v\f\r\x1b\\'\"?`#$/"
 def read(text: str, form: str | None = None) -> bytes | None:
     """Return the bytes that a text encodes, or None if it has no known form.
 
-    `parse` documents `form` and the errors; it also returns the form of the text.
+    `parse` documents `form` and the errors. Unlike `read`, `parse` also returns the form of the text.
     """
     parsed = parse(text, form)
     return None if parsed is None else parsed.data

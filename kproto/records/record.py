@@ -225,7 +225,7 @@ def begins_records(start: memoryview) -> bool:
             return False
         except IndexError:
             break  # The varint continues beyond `start`, so the length is unknown.
-        # The zigzag encoding of a length is twice the length, and odd if the length is negative.
+        # Zigzag doubles a length that is not negative. The encoding of a negative length is odd.
         if encoded_length & 1 or encoded_length < 2 * _MIN_LENGTH:
             return False
         at += encoded_length >> 1

@@ -1,7 +1,7 @@
 """Which clients detect the new partitions of a growing topic.
 
-Scenarios of lesson 001 (docs/lessons/001-new-partitions.md). The document is the author's description, which
-the lesson replays.
+Scenarios of lesson 001 (docs/lessons/001-new-partitions.md). The lesson replays an author's description,
+called "the document" here.
 
 The author's topic of advertising logs got new partitions under load. The Go service that read the topic used
 sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before

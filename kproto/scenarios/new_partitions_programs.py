@@ -1,6 +1,7 @@
 """The programs of lesson 001 for libraries other than sarama, and the features of each library.
 
-See docs/lessons/001-new-partitions.md. The document is the author's description, which the lesson replays.
+See docs/lessons/001-new-partitions.md. The lesson replays an author's description, called "the document"
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The sarama program of lesson 001: the function main(), the handler and the configuration.
 
-See docs/lessons/001-new-partitions.md. The document is the author's description, which the lesson replays.
+See docs/lessons/001-new-partitions.md. The lesson replays an author's description, called "the document"
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Lesson 000 apart from its race: configuration, linking, output, and every order of the events.
 
-See docs/lessons/000-offset-minus-1000.md. The document is the author's description, which the lesson replays.
+See docs/lessons/000-offset-minus-1000.md. The lesson replays an author's description, called "the document"
+here.
 """
 
 from __future__ import annotations

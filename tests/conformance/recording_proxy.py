@@ -65,7 +65,7 @@ class RecordedRequest:
 class RecordingProxy:
     """A proxy that forwards all requests and responses unchanged, except those that a test selects.
 
-    A test selects these requests and responses with the methods `inject`, `hold`, `refuse` and `cut`.
+    The methods `inject`, `hold`, `refuse` and `cut` select the requests and responses to change.
 
     `also` names the APIs that are recorded in addition to the group APIs.
     """
@@ -328,7 +328,10 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Merge two consecutive commits of a member, because each poll returns a random number of records."""
+    """Merge two consecutive commits of a member into one line.
+
+    The number of commits is random, because each poll returns a random number of records.
+    """
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]

@@ -149,7 +149,7 @@ class _Message:
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
         # The shape of an API's struct contains the message's name. A request and its response therefore have
-        # separate classes even for equal structs.
+        # separate classes, even if their structs are equal.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

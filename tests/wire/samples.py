@@ -24,7 +24,10 @@ UNKNOWN_TAG = 99
 
 
 def sample(cls: type[Message], version: int, elements: int = 1) -> Any:
-    """Build a message with every field set. Innermost lists of structs have `elements` items."""
+    """Build a message with every field set.
+
+    A list has `elements` items, or one item if its items contain structs.
+    """
     return _struct(cls, version, version in cls.__flexible__, elements, itertools.count(1))
 
 

@@ -309,8 +309,8 @@ class RecordAccumulator:
     ) -> ProducerBatch | None:
         """Return a batch for a record of this size; None if the record must wait (see `why_waiting`).
 
-        If `uses_sticky` is true, the record may go to any partition, and the batch may be in another sticky
-        partition than `queue`. The guard must be held.
+        If `uses_sticky` is true, the record may go to any partition. The batch may then be in the queue of
+        the current sticky partition instead of in `queue`. The guard must be held.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)

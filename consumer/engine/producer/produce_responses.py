@@ -129,7 +129,7 @@ class ProduceResponses:
             self.fail_batch(batch, self._batch_error(batch, response))
 
     def _on_leader_changed(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Use the new leader that the response names (KIP-951), or look it up."""
+        """Use the new leader if the response names a known broker (KIP-951), else look it up."""
         view = self._core.view
         view.forget_leader(batch.partition)
         leader = response.current_leader

@@ -68,7 +68,7 @@ def _encode_union(node: AvroNode, default: Any) -> bytes:
             encoded = encode(branch, default)
         except ValueError:
             continue
-        # `branches` lacks null, which counts in the encoded number.
+        # The encoded number counts all branches, including null, which `branches` lacks.
         number = position + 1 if 0 <= node.null <= position else position
         return _encode_number(number) + encoded
     raise ValueError(f"{default!r} is not a value of any type of the union")

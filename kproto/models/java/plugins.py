@@ -47,7 +47,8 @@ def on_consume(
 ) -> tuple[ModelRecord, ...]:
     """Pass records through all interceptors in turn (ConsumerInterceptors.onConsume).
 
-    If an interceptor raises an exception, the next one gets the records of the last successful one.
+    If an interceptor raises an exception, the next interceptor gets the records that the last successful one
+    returned.
     """
     for interceptor in interceptors:
         try:

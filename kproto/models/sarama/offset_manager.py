@@ -266,7 +266,10 @@ class OffsetManager(Routine):
         return False
 
     def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
-        """Report the same error for every partition, even if its offset is clean (handleErrorFor)."""
+        """Report `error` for each partition of `targets`, or for all if None (handleErrorFor).
+
+        Partitions with a clean offset are included.
+        """
         for partition in list(self.partition_offsets):
             if targets is None or partition in targets:
                 self.report(error, partition)

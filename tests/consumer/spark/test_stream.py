@@ -276,8 +276,9 @@ def test_after_all_topics_were_deleted_new_ones_are_read_from_their_start(
 
 
 def trimmed(filled: Filled, fail: str) -> Run:
-    """Return a query that detects a new partition. The first two of the partition's five records were
-    deleted.
+    """Return a query that has not yet detected a new partition.
+
+    The first two of the partition's five records are already deleted.
     """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss=fail)

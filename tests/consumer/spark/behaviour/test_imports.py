@@ -128,7 +128,8 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
     """An invalid option raises an error in the first method that Spark calls on the stream reader.
 
-    If a query repeats a batch after a crash, Spark calls `partitions` before the other two methods.
+    If a query repeats a batch after a crash, Spark calls `partitions` before `initialOffset` and
+    `latestOffset`.
     """
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
