@@ -28,7 +28,7 @@ class TaskWaiters:
         self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` differs from `last_change`. Return False if the deadline (ms) has passed."""
+        """Wait until `changes` differs from `last_change`. Return False if the deadline (ms) passes first."""
         loop = asyncio.get_running_loop()
         while self.changes == last_change:
             remaining_ms = deadline - now()

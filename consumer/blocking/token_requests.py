@@ -34,7 +34,7 @@ class TokenRequests:
     ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
-        Connections share the token of a shared source. While it is being requested, no other thread starts.
+        Connections share the token of a shared source. At most one thread at a time requests this token.
 
         `open_keys` are the keys of the connections that are still open. The other connections no longer need
         a token, so they are removed from the waiting connections.

@@ -33,7 +33,7 @@ class ThreadWaiters:
         return bool(self._locks)
 
     def wait(self, last_change: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
-        """Block until `changes` differs from `last_change`. Return False if the deadline (ms) has passed.
+        """Block until `changes` differs from `last_change`. Return False if the deadline (ms) passes first.
 
         `last_change` is the value of `changes` that the caller read before it checked its condition.
 

@@ -675,7 +675,7 @@ class ConsumerEngine:
         self.no_deadline_before = self.no_other_deadline_before = 0
 
     def _earliest_other_deadline(self) -> int | None:
-        """Return the earliest deadline (ms) of all parts except the group, or None."""
+        """Return the earliest deadline (ms) of all parts except the group, or None if no part has one."""
         core = self.core
         deadline_when_closed = earliest(
             core.network.next_deadline(), self.shutdown.close_ends_at, self.runner.due()

@@ -14,8 +14,8 @@
 
 A *session* is the period in which handlers process an assignment.
 
-A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
-the offset of the next record that a claim has to read: the handler has processed the records before it.
+A *claim* stands for one assigned partition in a session. It is an async iterator over the partition's
+records. A *mark* is the offset after the last record that the handler has processed.
 
 `group_threads` contains `ConsumerGroup`, the class for threads, which follows the same rules.
 
@@ -206,8 +206,8 @@ class AsyncConsumerGroup(AsyncBlock):
         Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is cancelled, it
         cancels all handlers, and leaves the group within 2 s.
 
-        Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
-        for the handlers.
+        Raises the error of the last commit. Raises IllegalState if a handler calls `close`, because `close`
+        waits for the handlers.
         """
         timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._handler_tasks:

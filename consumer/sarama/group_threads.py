@@ -233,8 +233,8 @@ class ConsumerGroup(Block):
 
         A handler that does not return within `timeout` seconds continues in its thread.
 
-        Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
-        for the handlers.
+        Raises the error of the last commit. Raises IllegalState if a handler calls `close`, because `close`
+        waits for the handlers.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

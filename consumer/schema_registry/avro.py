@@ -200,7 +200,7 @@ def _parsed_json(text: str) -> Any:
 
 
 def _fastavro_schema(fastavro: Any, schema: Schema) -> Any:
-    """Return a schema as fastavro's readers and writers need it, without the dict of its named types."""
+    """Return a schema for fastavro's readers and writers: the first result of `parsed_schema`."""
     return parsed_schema(fastavro, schema)[0]
 
 

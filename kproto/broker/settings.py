@@ -85,8 +85,8 @@ class Settings:
     auto_create_topics_enable: bool = _setting(True, Boolean())
     broker_rack: str = _setting("", Text())
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
-    # A connection without traffic for this time in ms is closed. With a negative value, idle connections stay
-    # open.
+    # The time in ms after which a connection without traffic is closed. With a negative value, idle
+    # connections stay open.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
     # The maximum lifetime of a SASL session in ms. A session ends earlier if its token expires earlier. With
     # 0 or less, only tokens limit the lifetime.

@@ -130,7 +130,7 @@ class MemberGroup:
         return has_one_owner_each and owner_count == min(members, partitions)
 
     def record_event(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
-        """Add an event of the topic, which no member reports, at the current time."""
+        """Add an event of the topic at the current time. Members do not report such events."""
         self._add_event(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
 
     def _add_event(self, event: GroupEvent) -> None:

@@ -606,7 +606,7 @@ class GroupCoordinator(Protocol):
 
     * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token.
 
-    * Each token is returned in exactly one `SendResponse`, by the same step or a later one.
+    * Each token is returned in exactly one `SendResponse`, by the step that received it or a later one.
 
     * The API of a request in `requests` needs a file in `kproto/broker/apis/` that calls
       `send_to_coordinator`. Otherwise the broker does not serve the API.

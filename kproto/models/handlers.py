@@ -1,4 +1,4 @@
-"""The base class of event handlers, and the dispatch of the contract's events to them.
+"""The base class of event handlers, and the dispatch of the events of `contract` to them.
 
 A model derives a class from `EventHandlers`. The class has a method for each event that the original handles.
 The model's `step` calls `dispatch`:

@@ -212,7 +212,8 @@ class _TupleLayouts(Layouts):
     ) -> None:
         super().__init__(parts, tail, flexible, fill)
         self.compile_fast = compile_fast
-        # The compiled functions. The key None stands for the loop that takes lists from `cached`.
+        # Maps a pattern to the function that `from_rows` compiles for it, and None to the loop that
+        # `fill_with_lists` compiles.
         self.fast_readers: dict[Pattern | None, Any] = {}
         # For the encoded lists of an element: an element with these lists, and zeros in its other fields.
         self.cached: dict[bytes, Flat] = {}

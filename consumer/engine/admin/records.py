@@ -327,10 +327,12 @@ def fetch(
 def _read_fetch_response(
     view: ClusterView, call: Call, batch: Collection[TopicPartition], *, lent: bool
 ) -> dict[TopicPartition, FetchedBytes]:
-    """Return what a leader has returned for each partition of a request, or raise the error of the call.
+    """Return what a leader has returned for each partition of a request.
 
     A partition's leader is removed from `view` if the partition's error requires new metadata, or if the
     response does not contain the partition.
+
+    Raises the error of the call if it failed, and BrokerError if the response has a top-level error code.
     """
     fetched: dict[TopicPartition, FetchedBytes] = {}
     response = expect_response(FetchResponse, call)

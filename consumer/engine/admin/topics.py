@@ -72,8 +72,8 @@ def send_to_controller(
     `done_code` is the error code for a topic that is already in the requested state. With `done_is_success`
     this code always counts as success.
 
-    Without `done_is_success`, the code counts as success only if an earlier attempt may have succeeded: after
-    a lost connection, or after a response that lacks one of `names`.
+    Without `done_is_success`, `done_code` counts as success only if an earlier attempt may have succeeded:
+    after a lost connection, or after a response that lacks one of `names`.
 
     Raises BrokerError for an error code that is not retriable.
     """

@@ -126,7 +126,7 @@ class CommitQueue:
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
         """Fail the commits whose timeout has passed. Their error is RequestTimedOut.
 
-        If the OffsetCommit request of the commit in flight has timed out too, this commit does not fail yet.
+        The commit in flight does not fail yet if its OffsetCommit request has timed out too.
         """
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]

@@ -45,7 +45,10 @@ def _short_name(node: AvroNode) -> str:
 
 
 def branch_positions(writer: AvroNode, reader: AvroNode) -> list[int]:
-    """Return, for each branch of the writer's union, its type's position in the reader's union, or -1."""
+    """Return, for each branch of the writer's union, the position of its type in the reader's union.
+
+    The position is -1 if no type of the reader's union matches, or if the reader's type is not a union.
+    """
     if reader.kind != "union":
         return [-1] * len(writer.branches)
     return [_best_match(branch, reader.branches) for branch in writer.branches]

@@ -3,8 +3,8 @@
 Each value is a *lane*. A lane has a position, which advances, and an end, which the position never exceeds.
 Each step is a numpy operation on some lanes, given by their numbers in ascending order.
 
-The first error of a lane is stored, and ends the lane: its position is set to its end, and the values that
-are read from it are discarded. Other lanes are not affected.
+The first error of a lane is stored, and ends the lane: the position moves to the end, and the values that are
+read from the lane are discarded. Other lanes are not affected.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Lanes:
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
         """Move the lanes to new positions, and fail each lane whose new position exceeds its end.
 
-        Return a mask of the failed lanes. Their error says that the bytes end in the middle of `name`.
+        Return a mask of the lanes whose new position exceeds their end. The error of such a lane says that
+        the bytes end in the middle of `name`, unless the lane has failed before.
         """
         exceeds_end: Bools = positions > self.end[lanes]
         self.at[lanes] = positions

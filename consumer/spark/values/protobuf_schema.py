@@ -115,9 +115,10 @@ def _message_names(files: Sequence[Any]) -> list[str]:
 
 
 def _default_message(column_format: ColumnFormat, files: Any) -> str | None:
-    """Return the first message of a registered schema, as Confluent's clients do, or None.
+    """Return the first message of a registered schema, as Confluent's clients do.
 
-    The registered schema is the last of the files.
+    The registered schema is the last of the files. The result is None if the schema is given as an option, or
+    if the registered schema has no messages.
     """
     if column_format.schema is not None or not files.file:
         return None

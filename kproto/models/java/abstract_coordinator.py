@@ -160,7 +160,7 @@ def on_join_group_response(
 
 
 def _fail_join(state: JavaState, code: int) -> None:
-    """End the join with an error code, which decides in poll whether the join is retried."""
+    """End the join with an error. Depending on its code, poll retries the join or throws the error."""
     state.join_in_flight, state.join_error = False, code
 
 

@@ -3,8 +3,8 @@
 * The goroutines share the generation's connection. Each has at most one request in flight.
 
 * A heartbeat error, a lost connection or a changed number of partitions ends the generation. An error code in
-  the first response to a watcher ends it, too. In later responses, a watcher ignores all error codes except
-  UNKNOWN_TOPIC_OR_PARTITION.
+  the first response to a watcher also ends the generation. In later responses, a watcher ignores all error
+  codes except UNKNOWN_TOPIC_OR_PARTITION.
 
 * A missing topic counts as a topic without partitions. In each generation, the first response to the topic's
   watcher has an error code, and so ends the generation.

@@ -82,8 +82,8 @@ def on_find_coordinator_response(
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     """Send Metadata and FindCoordinator again when the first broker connection is open. Only do so once.
 
-    A connection to a bootstrap address does not count as the first, because the node id of its broker is
-    unknown.
+    A connection to a bootstrap address does not count as a broker connection, because the node id of its
+    broker is unknown.
     """
     if state.bootstrapped:
         return

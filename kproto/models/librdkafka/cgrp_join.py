@@ -180,7 +180,7 @@ _IGNORED_BY_ERR_ACTION = {E.UNKNOWN_MEMBER_ID, E.MEMBER_ID_REQUIRED, E.ILLEGAL_G
 def _request_assignor_metadata(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse, out: Out
 ) -> None:
-    """Decode the members' subscriptions and request metadata of all their topics."""
+    """Decode the members' subscriptions, and request the metadata of all their topics."""
     state.group_members = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in response.members
     )

@@ -132,7 +132,7 @@ class _StickyPlan:
     def _apply_claims(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
         """Record the owners, drop claims without a subscription, and return the unassigned partitions.
 
-        Claims to partitions that do not exist are dropped without a record.
+        Claims to partitions that do not exist are dropped, and no owner of these partitions is recorded.
         """
         unassigned: list[TopicPartition] = []
         for member_id, partitions in self.assignment.items():

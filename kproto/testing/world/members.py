@@ -311,7 +311,8 @@ class ModelClient(Client):
     def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         """Call the listener at the end of the callback's duration, and remove revoked or lost partitions.
 
-        If the model waits, it receives the end of the callback, with the exception of the listener if any.
+        If the model waits, it receives `CallbackReturned`, which contains the exception that the listener
+        raised, if any.
         """
         error: tuple[str, str] | None = None
         try:

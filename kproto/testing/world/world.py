@@ -285,7 +285,7 @@ class World(Operator):
             self._run_next_turn()
 
     def replay_turns(self, turns: int, now: int) -> None:
-        """Run this many turns, then let time pass until `now`."""
+        """Run this many turns, then advance the time to at least `now` (ms)."""
         for _ in range(turns):
             self._run_next_turn()
         self.now = max(self.now, now)

@@ -1,6 +1,6 @@
 """Consumers work with brokers that lack topic ids, or special timestamps such as the maximum timestamp.
 
-The option `highest` limits the embedded broker to the versions of an old broker.
+The option `highest` limits the embedded broker to the API versions of an old broker.
 tests/conformance/test_old_kafkas.py runs real old releases.
 """
 

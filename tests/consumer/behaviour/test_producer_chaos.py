@@ -3,7 +3,7 @@
 The schedules run in virtual time. The broker checks sequence numbers, so duplicates and reordering are
 detected. KPROTO_SCHEDULES=5000 runs 5,000 schedules.
 
-Each mutant below breaks one rule of the engine, and the schedules must detect it.
+Each mutant below breaks one rule of the engine. At least one schedule must detect each mutant.
 """
 
 from __future__ import annotations

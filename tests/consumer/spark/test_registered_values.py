@@ -1,4 +1,4 @@
-"""Values of a schema registry are decoded with the schema, and the Protobuf message, that they name."""
+"""A value names its schema in a schema registry and, in Protobuf, its message. Both are used to decode it."""
 
 from __future__ import annotations
 

@@ -899,7 +899,7 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """A rejoining member loses its partitions a session timeout after the last successful response.
+    """A rejoining member loses its partitions if no heartbeat succeeds for a session timeout.
 
     An ILLEGAL_GENERATION response only means that a new generation has started. The JoinGroup response of
     this generation may be on its way, so the member loses no partition earlier.

@@ -230,7 +230,7 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """Java's member repeats a fenced JoinGroup with the same member id.
+    """After FENCED_INSTANCE_ID, Java's member sends JoinGroup again with the same member id.
 
     The coordinator fences the repeated JoinGroup, too, so the newer process with the same instance id stays a
     member.
