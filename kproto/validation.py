@@ -167,8 +167,8 @@ def _argument_checker(
                     try:
                         signature.bind(*args, **kwargs)
                     except TypeError:
-                        # The arguments do not match the function's signature: the call itself raises a
-                        # TypeError.
+                        # The arguments do not match the function's signature, so the call of the function
+                        # will raise a TypeError.
                         return
                     raise ConfigError(name, "..." if rule.is_secret else value, rule.allowed)
 

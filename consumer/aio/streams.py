@@ -223,7 +223,7 @@ class Streams:
 
     def __init__(self, tell: Callable[[NetworkEvent], object]) -> None:
         self._report = tell
-        # The keys of these dicts are the keys of connections.
+        # The following dicts are keyed by connection (`Open.key`).
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         # The tasks that open a connection or get a token for it.
         self._opening: dict[int, asyncio.Task[None]] = {}

@@ -233,7 +233,10 @@ class FetchSensors:
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
-        """Record the contents of a response: topic -> (bytes of batches, number of records)."""
+        """Record the contents of a response.
+
+        `topics` maps each topic to (bytes of batches, number of records).
+        """
         for name, (size, record_count) in topics.items():
             topic = self._topics[name]
             topic.fetch_size.record(size, now)

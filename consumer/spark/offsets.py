@@ -511,8 +511,7 @@ def _parse_positions(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise _invalid_offsets({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # An offset must be a non-negative integer that fits into 64 bits with a sign, as in Kafka. A bool
-            # or a float is rejected.
+            # An offset must be a non-negative int64, as in Kafka. A bool or a float is rejected.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
                 raise _invalid_offsets({topic: {number: position}})

@@ -110,7 +110,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
         previous: Positions = {} if begin is None else begin.positions
         # `began` contains the first offsets of the partitions that are new in this batch.
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
-        # Spark omits JSON fields whose values are not finite numbers.
+        # Spark omits a rate that is infinite or NaN from the JSON.
         rows_per_second = float(source.get("processedRowsPerSecond") or 0)
         result.append(
             Behind(int(source["numInputRows"]), start, end.positions, latest.positions, rows_per_second)

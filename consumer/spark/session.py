@@ -204,8 +204,8 @@ def _initial_settings(
 ) -> dict[str, str]:
     """Return the settings of a new session: kproto's, those of spark-submit, and the caller's `settings`.
 
-    The later ones take precedence. On a cluster, kproto has no settings of its own. The configuration of
-    log4j is written to the folder `files`.
+    The caller's settings take precedence over those of spark-submit, and these over kproto's. On a cluster,
+    kproto has no settings of its own. The configuration of log4j is written to the folder `files`.
     """
     submitted = _submitted_settings()
     log4j = files / "log4j2.properties"

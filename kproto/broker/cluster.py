@@ -207,7 +207,7 @@ class BrokerCluster:
         return self._internal_leader(self.state_leaders, partition)
 
     def _internal_leader(self, assigned_leaders: Mapping[int, int], partition: int) -> int:
-        """Return the leader of a partition of an internal topic, or NO_LEADER if that node is down.
+        """Return the leader of an internal topic's partition, or NO_LEADER if the leader is down.
 
         `assigned_leaders` are the explicitly assigned leaders of the topic's partitions.
         """

@@ -81,7 +81,7 @@ class DiagramRow:
     A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` the broker's
     lane. Both are empty for a row that spans all lanes.
 
-    `tooltip` is shown on hover. `inside` is true for a row during a rebalance.
+    `tooltip` is shown on hover. `inside` is true if the row lies within a rebalance.
     """
 
     kind: Kind

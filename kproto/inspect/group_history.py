@@ -45,8 +45,8 @@ class GroupHistory:
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
         self._causes: dict[str, RebalanceCauses] = {}
         self._partition_counts: dict[str, int] = {}
-        # Maps (group, member id) to the event of a disconnection, which is deleted if the member sends
-        # another request.
+        # Maps (group, member id) to the member's event `disconnected`. The event is deleted if the member
+        # sends a request later.
         self._disconnections: dict[tuple[str, str], GroupEvent] = {}
         # Maps a group to the removals that the coordinator reported, as (time, member id, reason).
         self._reported_removals: dict[str, list[tuple[int, str, str]]] = {}

@@ -1,4 +1,4 @@
-"""Decode all records of a fetch together to columns, without an object per record.
+"""Decode all records of a fetch together into columns, without an object per record.
 
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
 
@@ -269,7 +269,7 @@ def columns(
     lent: bool = False,
     most: int = MOST,
 ) -> Columns:
-    """Decode a `records` field to columns. Arguments and errors are those of `rows`.
+    """Decode a `records` field into columns. Arguments and errors are those of `rows`.
 
     With `lent`, if numpy decodes the records, `value` is a `pyarrow.BinaryViewArray`, which refers to `data`
     or to memory of the pool. Call `Columns.release` as soon as such columns are no longer needed.

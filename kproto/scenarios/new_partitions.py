@@ -37,7 +37,7 @@ def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
 
 
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
-    """Let the topic grow as in this document, with the run's parameters, and record the results.
+    """Run one client while its topic grows, with the run's parameters, and record the results.
 
     The topic belongs to `world`, or to a new world if `world` is None.
     """

@@ -285,7 +285,7 @@ def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
 
 
 def _require_rules(acls: object) -> list[Acl]:
-    """Return `acls` as a list. Raises ConfigError for anything but a collection of rules."""
+    """Return `acls` as a list. Raises ConfigError if `acls` is not a collection of rules."""
     rules: list[Any] = list(acls) if isinstance(acls, Iterable) else [acls]  # pyright: ignore[reportUnknownArgumentType]
     for acl in rules:
         if not isinstance(acl, Acl):

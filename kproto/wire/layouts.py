@@ -20,8 +20,8 @@ The following rules keep the results correct, and limit the cost in time and mem
 * If the lengths differ, at most `MAX_BYTES` bytes have been copied unnecessarily.
 
 * A layout is stored when `MIN_RUN` successive elements share it. If `MAX_LAYOUTS` layouts are stored, the
-  next one replaces all of them. After `MAX_LAYOUTS` loops have been compiled, elements with other patterns
-  are read one by one.
+  next one replaces all of them. After `MAX_LAYOUTS` loops have been compiled, elements whose pattern has no
+  loop are read one by one.
 """
 
 from __future__ import annotations

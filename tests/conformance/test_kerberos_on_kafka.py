@@ -61,8 +61,8 @@ def options(folder: Path) -> dict[str, Any]:
         "sasl_mechanism": "GSSAPI",
         "sasl_kerberos_keytab": folder / "alice",
         "sasl_kerberos_principal": "alice",
-        # The listener advertises 127.0.0.1, but the broker's principal is kafka/localhost, so the client
-        # needs this name.
+        # The listener advertises 127.0.0.1, but the broker's principal is kafka/localhost, so the client must
+        # use the host name localhost.
         "sasl_kerberos_domain_name": "localhost",
     }
 

@@ -93,7 +93,7 @@ def is_known_to_librdkafka(option: str) -> bool:
         confluent_kafka.Producer({option: "x"}, logger=SILENT)
     except confluent_kafka.KafkaException as error:
         return "No such configuration property" not in str(error)
-    except (TypeError, ValueError):  # The option exists, and its value must be a function.
+    except (TypeError, ValueError):  # The option exists, but "x" is not a function.
         pass
     return True
 

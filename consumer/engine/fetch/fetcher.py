@@ -454,7 +454,7 @@ class Fetcher:
         broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """Fetch the partitions of a failed follower from their leaders again."""
+        """Switch the partitions fetched from a failed follower back to their leaders."""
         requested = [partition for partition, source in self._requested_from.items() if source == node]
         for partition in requested:
             state = self._core.partitions.get(partition)

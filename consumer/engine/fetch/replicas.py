@@ -68,7 +68,7 @@ class PreferredReplicas:
             state.replica_failures = 0
 
     def return_to_leader(self, state: PartitionState) -> None:
-        """Fetch the partition from its leader again, because the follower has failed."""
+        """Switch the partition from its failed follower back to its leader."""
         state.replica = None
         doublings = min(state.replica_failures, 16)
         wait_ms = min(REPLICA_BACKOFF_MS << doublings, self._core.options.metadata_max_age_ms)

@@ -293,7 +293,7 @@ class ProducerEngine:
     def _expire_batches(self, queue: PartitionQueue) -> None:
         """Fail each batch of the queue that has exceeded delivery.timeout.ms.
 
-        Schedule the queue for the timeout of its next batch.
+        Then schedule the queue for the earliest delivery timeout of its remaining batches.
         """
         timeout_ms = self.options.delivery_timeout_ms
         batches = queue.open_batches()
@@ -524,7 +524,10 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def _update_route(self, topic: str, topic_view: TopicView) -> None:
-        """Pass a topic's partitions to the accumulator: all, those with a leader, those in the client's rack.
+        """Pass a topic's partitions to the accumulator.
+
+        The accumulator receives the partition count, the partitions that have a leader, and the partitions
+        whose leader is in the client's rack.
 
         If the topic was re-created, record that no leader has accepted the epochs of its queues yet.
         """

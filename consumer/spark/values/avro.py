@@ -1,6 +1,6 @@
 """``value.format=avro``: decodes Avro column by column, with or without the registry's header.
 
-All values of a batch are read in parallel, field by field. Each value is a *lane* (`lanes`).
+All values of a batch are read together, field by field. Each value is a *lane* (`lanes`).
 
 The writer's schema determines how the bytes are read. The reader's schema (``value.schema``, or the
 registry's latest) determines the columns.
@@ -234,7 +234,8 @@ class _AvroDecoder:
     ) -> Column:
         """Read one record from each lane. Fields of the writer that are not selected are skipped."""
         columns: dict[str, Column] = {}
-        # Maps the writer's name of a selected field to the reader's field and the field of the column.
+        # Maps the name of each selected field in the writer's schema to the field in the reader's schema and
+        # the Arrow field.
         selected: dict[str, tuple[AvroField, Any]] = {}
         for field in target if target is not None else ():
             readers_field = field_named(reader, field.name)
@@ -373,7 +374,7 @@ class _AvroDecoder:
 
         Return the lane of each item, and the columns of keys and items. For an array, the keys are None.
 
-        The start and end of each item are determined one by one, and then all items are read in parallel. If
+        The start and end of each item are determined one by one, and then all items are read together. If
         an item is cut off, its lane has no items.
         """
         view, item_node = lanes.view, writer.inner[0]

@@ -1,4 +1,4 @@
-"""Reads many encoded values in parallel: each step reads the next field of all values.
+"""Reads many encoded values together: each step reads the next field of all values.
 
 Each value is a *lane*. A lane has a position, which advances, and an end, which the position never exceeds.
 Each step is a numpy operation on some lanes, given by their numbers in ascending order.

@@ -1,6 +1,6 @@
 """``value.format=protobuf``: decodes messages column by column, with a descriptor set.
 
-All messages of a batch are read in parallel. Each message is a *lane* (`lanes`). Each step selects the
+All messages of a batch are read together. Each message is a *lane* (`lanes`). Each step selects the
 smallest tag at any lane's position, and reads its field in all lanes at this tag. Fields that are unknown or
 not selected are skipped.
 

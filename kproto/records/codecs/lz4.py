@@ -60,9 +60,9 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def with_old_header(frame: bytes) -> bytes:
-    """Replace the header checksum with Kafka's checksum for magic 0, which also covers lz4's magic number.
+    """Replace the header checksum with the checksum that Kafka writes for record format 0.
 
-    See KAFKA-3160.
+    This checksum also covers lz4's magic number (KAFKA-3160).
     """
     at = 14 if frame[4] & 0x08 else 6
     return frame[:at] + bytes((header_checksum(frame[:at]),)) + frame[at + 1 :]

@@ -54,8 +54,8 @@ class Wire:
     open: bool = True
     # Whether the broker considers the connection open.
     known: bool = True
-    # The fencing errors in the next response on this connection, each with the member id and generation of
-    # its request.
+    # The fencing errors in the next response on this connection, as (error code, identity). An identity is
+    # the member id and the generation that the request contained.
     fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list[tuple[int, tuple[str, int]]])
 
 

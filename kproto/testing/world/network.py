@@ -112,8 +112,9 @@ class Network:
         self._push(lane.last, function, *args)
 
     def connect(self, client: Client, node: int, function: Callback, *args: Any) -> None:
-        """Schedule the call `function(*args)` for the time at which the connection is established. A fault
-        may delay it.
+        """Schedule the call `function(*args)` for the time at which the connection is established.
+
+        A fault may delay the connection.
         """
         extra_ms = 0
         for fault in self.faults:

@@ -145,9 +145,9 @@ LOOKUPS: list[Any] = [
 def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     kind: type[Any], response: Any, raises: bool
 ) -> None:
-    """A lookup whose error is raised is retried every second, the longest backoff.
+    """If poll raises a lookup's error, the lookup is retried after the longest backoff, 1 s.
 
-    A lookup whose error is not raised is retried with a growing backoff.
+    If poll does not raise the error, the lookup is retried with a growing backoff.
     """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")

@@ -55,7 +55,7 @@ def test_each_rejected_option_is_rejected_with_a_reason() -> None:
 def test_each_option_of_the_clients_is_passed_on_or_rejected_or_ignored_on_purpose() -> None:
     """Each option of the clients is in one of three tables of `options`.
 
-    The source would reject an option that is in no table as unknown, without the reason for the rejection.
+    If an option were in no table, the source would reject it as unknown, without the actual reason.
     """
     names = {name.replace("_", ".") for name in (*CONSUMER, *PRODUCER)}
     undecided = names - {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT}

@@ -146,7 +146,7 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     ask = cluster.metadata
 
     def denied(topics: Any = None, timeout: float | None = None) -> Any:
-        """Return a metadata response like that of a broker whose ACLs allow only u."""
+        """Return a metadata response like that of a broker whose ACLs allow only the topic u."""
         view = ask(topics, timeout)
         if topics is None:
             view.topics.pop("t", None)
