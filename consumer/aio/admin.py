@@ -1071,8 +1071,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each group of type "consumer" or "classic".
 
-        Raises PartialFailure, for example for a group that does not exist. The method `group` also returns
-        the offsets and the lag of one group. Java: Admin.describeConsumerGroups.
+        Raises PartialFailure, for example for a group that does not exist. To get the offsets and the
+        lag of a group as well, call `group`. Java: Admin.describeConsumerGroups.
         """
         plan = group_description_plans.describe_consumer_groups(
             self.view,

@@ -172,7 +172,7 @@ class Registry:
         return f"Registry({', '.join(shown)})"
 
     def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
-        """Return the schema with this id or GUID, which is requested once per process.
+        """Return the schema with this id or GUID. Each schema is requested once per process.
 
         Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if the registry
         cannot be reached or rejects the request.

@@ -49,7 +49,7 @@ def _hide_secrets(options: MutableMapping[str, str]) -> None:
 
 
 class FailedStreamReader(DataSourceStreamReader):
-    """A stream reader that raises a given error as soon as Spark uses it.
+    """A stream reader that raises the constructor's `error` as soon as Spark calls a method.
 
     An error that `streamReader` itself raised would be hidden: the process that plans streams replaces it
     with its own error (``cannot access local variable 'reader'``).

@@ -182,7 +182,7 @@ def _topic_id_text(topic_id: object) -> str | None:
 
 
 def _partition_counts(options: argparse.Namespace) -> dict[str, int]:
-    """Return `--partitions` for each topic. Raises ConfigError for TOPIC:N."""
+    """Map each topic to the value of `--partitions`. Raises ConfigError for a name like TOPIC:N."""
     for name in options.topics:
         topic, colon, partitions = name.partition(":")
         if colon and partitions.isdecimal():

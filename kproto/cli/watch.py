@@ -217,9 +217,10 @@ def run_until_interrupted(serve: Coroutine[Any, Any, None]) -> None:
 
     async def run() -> None:
         # If a signal arrives immediately before the loop waits, its handler runs only when the loop wakes up.
-        # add_signal_handler lets every signal wake the loop (signal.set_wakeup_fd). Then the replaced handler
-        # is set again, because that handler also runs while a write to a full pipe blocks the loop. On
-        # Windows loops always wake up. Outside the main thread no handler runs.
+        # add_signal_handler lets every signal wake the loop (signal.set_wakeup_fd), but replaces the handler.
+        # The former handler is set again, because it also runs while a write to a full pipe blocks the loop.
+        # NotImplementedError: on Windows, signals wake the loop anyway. RuntimeError: this is not the main
+        # thread, and signal handlers run only in the main thread.
         handler = signal.getsignal(signal.SIGTERM)
         with suppress(NotImplementedError, RuntimeError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)

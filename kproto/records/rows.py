@@ -84,7 +84,7 @@ def row_lists(
 
     `row_lists` takes half the time of `rows` if the caller drops each list before it requests the next one.
 
-    If a batch is malformed, the records before it are returned, then `RecordError` is raised. Raises
+    If a batch is malformed, the records before it are yielded, then `RecordError` is raised. Raises
     `ConfigError` for a `size` below 1.
 
     If a compressed batch has very many or very large records, it is decompressed and decoded list by list to

@@ -75,7 +75,7 @@ class EncoderSource(FunctionSource):
         self.codes, self.values = [], []
 
     def struct(self, cls: type[Struct], variable: str) -> None:
-        """Generate code that writes the struct in `variable`, with its tag section in flexible versions.
+        """Generate code that writes the struct `variable`, with its tag section in flexible versions.
 
         The code raises Unencodable if a field that this version lacks is set, unless the field is ignorable.
         """

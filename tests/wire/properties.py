@@ -92,7 +92,7 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
 
 def sees_what_differs_in_a_run(make: Make) -> None:
-    """Check the decoding of arrays in which some elements differ in one length or have tagged fields."""
+    """Check the decoding of arrays in which some elements have a field of another length, or unknown tags."""
     variants: list[dict[str, object]] = [
         {"name": None},
         {"title": "longer"},

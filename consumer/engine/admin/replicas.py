@@ -127,7 +127,7 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition, and return whether each election was needed.
+    """Elect a leader for each partition, and return for each whether an election was needed.
 
     `election_type` is a key of `ELECTION_TYPES`.
     """

@@ -355,7 +355,7 @@ class _GreedyAssignment:
         self.move_count = 0
         # Maps a topic to the least load among its subscribers, and to `move_count` when it was computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
-        # Maps a moved partition to its owner before its first move.
+        # Maps a moved partition to the member that owned it before the first move.
         self.moved_from: dict[TopicPartition, str] = {}
         # Maps (topic, owner before the first move, current owner) to the moved partitions, sorted.
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}

@@ -85,8 +85,8 @@ def _copy_capacity(count: int) -> int:
 def _hash_table_order(items: Sequence[T], code_of: Callable[[T], int], bucket_count: int) -> list[T]:
     """Return the iteration order of a HashMap that begins with `bucket_count` buckets (a power of two).
 
-    The map doubles its buckets whenever it contains more than 3/4 as many items. `code_of` returns an item's
-    hash code.
+    When the number of items exceeds 3/4 of the number of buckets, the map doubles the number of buckets.
+    `code_of` returns an item's hash code.
     """
     while bucket_count * 3 // 4 < len(items):
         bucket_count *= 2

@@ -114,7 +114,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def _stop_offset_timer(toppar: Toppar) -> None:
-    """Stop the timer of ListOffsets, but only in the state that waits for it, as librdkafka does.
+    """Stop the timer of ListOffsets, but only in the state OFFSET_QUERY, as librdkafka does.
 
     In any other state the timer keeps running, and ListOffsets is sent when it fires.
     """

@@ -1,6 +1,6 @@
 """Simulated clusters whose brokers send error codes and wrong field values.
 
-The applications in this module check that their clients recover.
+The functions `check_...` check that clients recover when the brokers respond correctly again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from kproto.records import Record, encode_batch
 P0: Final = TopicPartition("t", 0)
 BATCH: Final = encode_batch([Record(0, 0, None, b"x")])
 
-# The values of arguments whose name has the same meaning in every method.
+# Values of the arguments whose names have the same meaning in every method.
 _VALUES: Final[dict[str, Any]] = {
     "acls": [AclBinding("topic", "t", "User:a", "read")],
     "alterations": [UserScramCredentialDeletion("a", "SCRAM-SHA-256")],

@@ -74,7 +74,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> s
 
 
 def _imports(source: str, body: str) -> str:
-    """Return the imports of `source` from `consumer.engine` whose names `body` uses."""
+    """Return the imports from `consumer.engine` in `source`, reduced to the names that `body` uses."""
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     imports = []
     for node in ast.parse(source).body:

@@ -1,4 +1,4 @@
-"""At the end of a session the callback runs before the last commit. Close completes whenever it is called."""
+"""The callback runs before the last commit of a session. Close completes, no matter when it is called."""
 
 from __future__ import annotations
 

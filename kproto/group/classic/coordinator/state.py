@@ -128,8 +128,8 @@ class ClassicGroupMember:
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    # Whether the member's first generation has not begun yet. A new member has the session timeout
-    # NEW_MEMBER_JOIN_TIMEOUT_MS, even while its JoinGroup is delayed (R134).
+    # True until the member's first generation begins. Until then, the member has the session timeout
+    # NEW_MEMBER_JOIN_TIMEOUT_MS, and can expire while its JoinGroup is delayed (R134).
     new: bool = True
     # The delayed JoinGroup or SyncGroup.
     join: RequestReceived[JoinGroupRequest] | None = None

@@ -10,8 +10,8 @@
 * M206: the leader stores how many partitions each topic had at the group's first assignment. A partition
   beyond this count is new.
 
-* M206: a new partition without a committed offset is read from its first record. With `latest`, the group
-  would skip the records written before it noticed the partition.
+* M206: by default, a new partition without a committed offset is read from its first record. A start at the
+  latest offset would skip the records written before the group noticed the partition.
 
 * M206: every assignment carries these partition counts in its user data, so that every later leader knows
   them. Other clients ignore this user data.

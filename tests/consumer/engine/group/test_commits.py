@@ -21,9 +21,9 @@ T0 = tp("t", 0)
 
 
 def loading_world(times: int, metadata_version: int = 13) -> tuple[World, Consumer, list[tuple[int, int]]]:
-    """Return (world, consumer, list). The first `times` commits get COORDINATOR_LOAD_IN_PROGRESS.
+    """Return (world, consumer, sent). The first `times` commits get COORDINATOR_LOAD_IN_PROGRESS.
 
-    The list gets the (time, offset) of each OffsetCommit request of the consumer.
+    The list `sent` gets the (time, offset) of each OffsetCommit request of the consumer.
     """
     world = World({"t": 1})
     consumer = world.consumer(group_id="g", retry_backoff_ms=100, retry_backoff_max_ms=10_000)
