@@ -9,8 +9,8 @@ waiting and sending for each of the two.
 Rules:
 
 * Application code (callbacks, including those of futures, and log handlers) runs without a lock. Its
-  exceptions do not stop the client. `poll` raises those of rebalance callbacks. Those of callbacks of futures
-  and of `events` are logged.
+  exceptions do not stop the client. `poll` raises the exceptions of rebalance callbacks. Exceptions
+  in callbacks of futures and of `events` are logged.
 
 * Every future that a client returns completes with a result or an error.
 

@@ -57,8 +57,8 @@ class AsyncRuntime(Runtime):
             # If the client fails, `_apply_events` wakes the waiting tasks before it raises IllegalState.
             with contextlib.suppress(IllegalState):
                 self._apply_events((event,))
-        # After any other exception the client cannot be used, because the engine's state may be only partly
-        # updated. The exception propagates to the event loop.
+        # After an exception other than IllegalState, the client cannot be used, because the engine's state
+        # may be only partly updated. The exception propagates to the event loop.
         except BaseException as error:
             self._fail_client(error)
             raise

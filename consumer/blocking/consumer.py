@@ -461,8 +461,8 @@ def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R])
         return result
     except BaseException:
         # If the engine had already returned records when Ctrl-C arrived, `take_back` rewinds the positions to
-        # them. If this call was rejected because another thread is in a poll, `delivering` holds the records
-        # of that poll, and `take_back` is not called.
+        # the first of these records. If `operation` was rejected because another thread is in a poll,
+        # `delivering` holds the records of the other thread's poll, and `take_back` is not called.
         delivery = runtime.delivering  # (caller, records)
         if delivery is not None and delivery is not outer_delivery and delivery[0] == runtime.caller():
             runtime.delivering = outer_delivery

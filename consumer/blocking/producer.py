@@ -271,7 +271,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         run_to_end(self._operations.transact("abort", timeout))
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Add a group's offsets to the transaction, which commits them only together with its records.
+        """Add a group's offsets to the transaction. They are committed only with the transaction's records.
 
         The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
         offsets and raises their errors. With `consumer.group_metadata()` as `group`, the coordinator rejects

@@ -147,7 +147,7 @@ class ConsumerShutdown:
     # ---- close
 
     def close(self, event: ev.Close) -> None:
-        """Start closing the consumer. If it is closing or closed, the call completes immediately."""
+        """Start closing the consumer. If it is already closing or closed, the call completes immediately."""
         core = self._core
         if self._close_event is not None or self.closed:
             core.actions.append(Done(event.token, None, None))

@@ -159,7 +159,7 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
 
 
 def _add_file(pool: Any, file: Any, missing_import: Callable[[str, str], str] | None) -> None:
-    """Add a file to the pool, and those of its imports that only this process has.
+    """Add a file to the pool, after the imports that the pool lacks and this process can import.
 
     Raises InvalidSchema if an import is missing, or if the pool rejects the file.
     """

@@ -95,7 +95,7 @@ def checked(schema: StructType, options: Options) -> StructType:
         if column not in formats:
             _check_plain_column(field, options)
             continue
-        # The decoder checks the rest of the type of a column with a format.
+        # The type of a column with a format is checked only in part here. The decoder checks the rest.
         _check_decodable(f"{column}.schema", field.dataType, "")
         if formats[column] == "json":
             _check_json_type(f"{column}.schema", field.dataType, "")

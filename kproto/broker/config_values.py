@@ -22,7 +22,7 @@ _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 class ConfigType(IntEnum):
     """The values of DescribeConfigsResponse.ConfigType that this broker uses."""
 
-    UNKNOWN = 0  # The configs of Kafka's authorizer, whose values DescribeConfigs does not show.
+    UNKNOWN = 0  # Configs of Kafka's authorizer. DescribeConfigs does not show their values.
     BOOLEAN = 1
     STRING = 2
     INT = 3

@@ -220,7 +220,7 @@ def _require_text(value: Any) -> str:
 
 
 def _read_bytes(value: Any, path: str, *, is_default: bool, size: int | None = None) -> bytes:
-    """Read bytes from base64, or from the characters up to U+00FF of a schema's default."""
+    """Read bytes from base64, or, in a schema's default, from characters up to U+00FF."""
     try:
         text = _require_text(value)
         data = text.encode("latin-1") if is_default else b64decode(text, validate=True)

@@ -102,8 +102,8 @@ def message(value: Message) -> str:
 def _best_encoding(value: Message) -> tuple[int, bytes] | None:
     """Return the highest version that encodes all values of the message, with the encoding.
 
-    If no version encodes all values, return the highest one that encodes the message without some of them.
-    The result is None if no version can encode the message.
+    If no version encodes all values, return the highest version that encodes the message with some
+    values omitted. Return None if no version can encode the message.
     """
     highest = None
     for version, data in _encodings(value):

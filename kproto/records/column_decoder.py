@@ -56,7 +56,7 @@ _MAX_SHORT_SEARCHES = 4
 _MIN_RECORDS_TO_GUESS = 2000
 # The minimum number of records of a piece into which a batch is cut.
 _MIN_PIECE = 32
-# The largest numbers whose varints have one byte and two bytes.
+# The largest number whose varint has one byte, and the largest number whose varint has two bytes.
 _MAX_IN_ONE_BYTE, _MAX_IN_TWO_BYTES = 63, 8191
 # The largest number of candidates that are checked for one record start.
 _MAX_CANDIDATES = 64

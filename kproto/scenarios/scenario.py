@@ -15,8 +15,8 @@ Rules:
 
 * A run with other parameters checks the same claims, and reports those that do not hold.
 
-* A scenario lists its parameters in `takes`. The worlds of its run apply most parameters, so the scenario has
-  no code for these.
+* A scenario lists its parameters in `takes`. The worlds of its run apply most of these parameters
+  without code in the scenario.
 
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 

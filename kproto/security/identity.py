@@ -22,10 +22,10 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether a broker's response, which must report no error, is the last of the authentication.
+    """Return whether a broker's response is the last one of a successful authentication.
 
-    In SCRAM, the last response proves that the broker knows the user's credential. In any other mechanism,
-    the last response is empty.
+    The caller must have checked that the response reports no error. In SCRAM, the last response
+    proves that the broker knows the user's credential. In any other mechanism, the last response is empty.
     """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 

@@ -119,7 +119,7 @@ def repeat_end_v4(context: TransactionContext, txn: TransactionMetadata, call: E
 def repeat_end_before_completion_v4(
     context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
 ) -> None:
-    """Answer CONCURRENT_TRANSACTIONS to a retry: the markers have not been written yet."""
+    """Answer CONCURRENT_TRANSACTIONS to a retry, because the markers have not been written yet."""
     error = _owner_error(txn, call) or _decision_error(txn, call) or ErrorCode.CONCURRENT_TRANSACTIONS
     send_error(context, call, error)
 

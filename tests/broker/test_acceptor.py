@@ -38,8 +38,8 @@ def test_a_lasting_error_is_logged_once_per_attempt(
 ) -> None:
     """A lasting error is logged once per attempt to accept.
 
-    `asyncio.Server` would log `backlog` tracebacks for each attempt, because it calls `accept` that many
-    times.
+    For each attempt, `asyncio.Server` calls `accept` `backlog` times, and would log a traceback for each of
+    these calls.
     """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)

@@ -135,7 +135,7 @@ def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
 
 
 def taken() -> Iterator[Any]:
-    """Yield each scenario with each of its parameters. The quick tests run one of them per scenario."""
+    """Yield each scenario with each of its parameters. The quick tests run one parameter per scenario."""
     for number, story in enumerate(scenarios()):
         for place, name in enumerate(story.takes):
             is_quick = story.id not in SLOW and place == number % len(story.takes)
@@ -145,7 +145,7 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """The run shows the new value of a parameter in `VISIBLE`, for example in requests. For any other
+    """If the parameter is in `VISIBLE`, the run shows its new value, for example in requests. For any other
     parameter, the journals of runs with the old and the new value differ.
     """
     before, after = changed(story, name)

@@ -206,7 +206,7 @@ class CompletedFetch:
 
     @property
     def error_offset(self) -> int:
-        """An offset in the batch that made `rows` or `columns` raise RecordError.
+        """An offset in the batch for which `rows` or `columns` raised RecordError.
 
         It is the position. After all offsets of the batch were returned, it is the batch's last offset.
         """

@@ -491,7 +491,9 @@ class Committer:
                 self._core.wake_poll()
 
     def _look_up_committed(self, commit: QueuedCommit, node: int) -> None:
-        """Look up the committed offsets before `commit`, an initial commit and the first of the queue (M206).
+        """Look up the committed offsets before `commit` is sent (M206).
+
+        `commit` must be an initial commit, and the first commit of the queue.
 
         The application may have committed in a transaction, or an earlier commit may have reached the
         coordinator although its response was lost.

@@ -17,8 +17,8 @@ Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149 to M1
   offset where the logs diverge. With any other policy the partition continues at that offset, and the
   truncation is reported.
 
-* Before Kafka 2.3, OffsetForLeaderEpoch requires the permission ClusterAction, which usually only brokers
-  have. With such brokers, positions are not validated.
+* Before Kafka 2.3, OffsetForLeaderEpoch requires the permission ClusterAction, which is meant for brokers.
+  With brokers before Kafka 2.3, positions are therefore not validated.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _is_address(text: str) -> bool:
 
 
 def _value_fault(allowed: Mapping[str, int | None], key: str, value: float) -> str | None:
-    """Return Kafka's message for a quota that cannot be set, or None.
+    """Return Kafka's message for a quota that cannot be set, else None.
 
     `allowed` has the maximum value of each quota that the entity supports; None means no maximum.
     """

@@ -53,7 +53,7 @@ def handle_describe_client_quotas(broker: Broker, call: Call) -> Result:
 
 
 def _filter_fault(components: list[ComponentData]) -> Fault | None:
-    """Return the error and Kafka's message for an invalid filter, or None (ClientQuotasImage.describe)."""
+    """Return the error and Kafka's message for an invalid filter, else None (ClientQuotasImage.describe)."""
     entity_types: set[str] = set()
     for component in components:
         entity_type = component.entity_type

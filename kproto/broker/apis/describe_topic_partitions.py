@@ -33,7 +33,7 @@ MAX_PARTITIONS_PER_RESPONSE: Final = 2000  # Kafka's default of max.request.part
 
 
 def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
-    """Describe the requested topics, or all of them.
+    """Describe the requested topics, or all topics if the request names none.
 
     A response that is not complete has a cursor: the topic and partition at which the next request continues.
     """

@@ -326,7 +326,7 @@ def _add_batches(data: PartitionData, found: FoundBatches) -> None:
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return the epoch and offset at which the client's log diverged from this log (KIP-595), or None."""
+    """Return the epoch and offset at which the client's log diverged, None if it did not (KIP-595)."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)

@@ -47,7 +47,7 @@ def handle_update_features(broker: Broker, call: Call) -> Result:
 
 
 def _update_fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
-    """Return Kafka's message for an invalid update, or None (FeatureControlManager.updateFeature)."""
+    """Return Kafka's message for an invalid update, else None (FeatureControlManager.updateFeature)."""
     level = update.max_version_level
     supported_level = finalized_level = 0
     if update.feature == TRANSACTION_VERSION:

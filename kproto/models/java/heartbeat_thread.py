@@ -125,7 +125,7 @@ def _reset_session_timer(state: JavaState) -> None:
 
 
 def _delay_next_heartbeat(state: JavaState) -> None:
-    """Delay the next heartbeat after a failed one by the backoff, which grows with each failure in 4.3."""
+    """Delay the heartbeat after a failed one by the backoff, which grows with each failure in Kafka 4.3."""
     factor = 1 if state.release.commits_synchronously else 2 ** min(state.heartbeat_failures, 4)
     state.heartbeat_at = state.now + min(RETRY_BACKOFF_MS * factor, 1_000)
     state.heartbeat_failures += 1

@@ -87,7 +87,7 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply assign(), unassign() or an incremental variant. Return the error of a rejected call, or None.
+    """Apply assign(), unassign() or an incremental variant. Return the error of a rejected call, else None.
 
     Follows rd_kafka_cgrp_handle_assign_op.
 

@@ -88,7 +88,7 @@ class Metadata:
     def register(self, node_id: int, host: str, port: int) -> SaramaBroker:
         """Return the broker with this id.
 
-        If its address has changed, the old connection is closed, and a new broker replaces the old one.
+        If the broker's address has changed, the old connection is closed, and a new SaramaBroker is returned.
         """
         broker = self.brokers.get(node_id)
         if broker is None or (broker.address.host, broker.address.port) != (host, port):

@@ -74,7 +74,7 @@ def every_record_was_delivered(world: World) -> None:
 
 
 def _partitions_ignored_by_leader(world: World, group_id: str) -> set[TopicPartition]:
-    """Return the partitions without an owner if the group's leader does not notice new partitions."""
+    """Return the unowned partitions if the group's leader does not notice new ones, else an empty set."""
     group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):

@@ -167,7 +167,7 @@ class Client:
         return False
 
     def due(self) -> int | None:
-        """The virtual time in ms at which the engine needs its next tick, or None."""
+        """The virtual time in ms at which the engine needs its next tick, or None if it needs none."""
         raise NotImplementedError
 
     def tick(self) -> None:

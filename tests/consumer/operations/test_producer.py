@@ -211,7 +211,7 @@ def test_close_raises_the_error_of_a_commit_and_logs_that_of_the_records(
 def test_of_the_sends_that_wait_for_memory_or_for_a_partition_a_change_wakes_one(
     stalled_partition: TopicPartition | None,
 ) -> None:
-    """If it woke all of them, sends to other partitions would become slow."""
+    """If each change woke all waiting sends, sends to other partitions would become slow."""
 
     async def main() -> None:
         producer = AsyncProducer(NOWHERE, max_block_ms=60_000)

@@ -121,7 +121,7 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return the CommitAttempt for an OffsetCommit; unknown partitions have an error code (R85, R96)."""
+    """Return the CommitAttempt for an OffsetCommit, with error codes for unknown partitions (R85, R96)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -136,7 +136,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the CommitAttempt for a TxnOffsetCommit; unknown partitions have an error code (R106)."""
+    """Return the CommitAttempt for a TxnOffsetCommit, with error codes for unknown partitions (R106)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id

@@ -174,7 +174,7 @@ class StoredOffset:
     """A committed offset of one partition (Kafka's OffsetAndMetadata)."""
 
     offset: int
-    # The leader epoch that the client sent, or -1.
+    # The leader epoch that the client sent; -1 if the client sent none.
     leader_epoch: int
     metadata: str
     committed_at: int

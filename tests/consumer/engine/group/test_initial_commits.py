@@ -314,8 +314,9 @@ def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str],
 def test_a_delayed_initial_commit_does_not_overwrite_the_offsets_of_a_transaction(
     ends_by: str, open_ms: int
 ) -> None:
-    """The offset that was written last for a partition applies. Before a delayed initial commit, the consumer
-    therefore looks up the committed offset again. The lookup waits for the end of the transaction.
+    """The last commit for a partition determines the committed offset. Before a delayed initial commit, the
+    consumer therefore looks up the committed offset again. If an open transaction contains an offset for the
+    partition, the lookup waits for the end of this transaction.
     """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
