@@ -179,8 +179,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         """Read these partitions, without joining a group.
 
-        A mapping maps each partition to its start offset. A partition with the value None, or without a
-        mapping, starts at its committed offset, or at that of the reset policy if there is none.
+        A mapping maps each partition to its start offset. If the offset is None, or `partitions` is
+        not a mapping, the partition starts at its committed offset. If it has no committed offset, it starts
+        at the offset of the reset policy.
         """
         self._operations.assign(partitions)
 

@@ -26,7 +26,8 @@ from ..security.secret import HIDDEN
 # The id of a schema: a number that the registry has assigned, or a GUID.
 SchemaId: TypeAlias = int | UUID
 
-# How often each address is tried, and the time before the second try. Before the third it is twice as long.
+# The number of tries for each address, and the time (s) before the second try. Each further wait is longer by
+# this time.
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
 # The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, whose size

@@ -93,7 +93,8 @@ class TokenSource:
     def blocking(self) -> Token:
         """Return a token. If a new one is needed, call the provider in this thread.
 
-        If the provider fails, the last token is returned until it expires. Raises NoToken.
+        If the provider fails, the last token is returned until it expires. Raises NoToken if there is
+        no valid token.
         """
         try:
             token_or_awaitable = self._request_token()
@@ -112,7 +113,8 @@ class TokenSource:
 
         If a provider that runs in a thread returns an awaitable, the calling task awaits it.
 
-        If the provider fails, the last token is returned until it expires. Raises NoToken.
+        If the provider fails, the last token is returned until it expires. Raises NoToken if there is
+        no valid token.
         """
         if (token := self._fresh_token()) is not None:
             return token

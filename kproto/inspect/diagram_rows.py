@@ -141,7 +141,7 @@ class DiagramBuilder:
     ) -> None:
         self._name = name
         self._began = began
-        # The first and the last exchanges that are drawn: the API and the rows of each.
+        # The first and the last exchanges that are drawn. Each exchange is stored as its API and its rows.
         self._first_drawn: list[tuple[str, list[DiagramRow]]] = []
         self._last_drawn: deque[tuple[str, list[DiagramRow]]] = deque()
         self._max_per_half = max(1, most // 2)

@@ -158,7 +158,7 @@ def loss(
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """Run the matrix of S1-25: each client in each of its ways to detect growth, with each reset policy.
+    """Run the matrix of S1-25: clients, their ways to detect growth, and reset policies.
 
     If `parameters` sets the client or the reset policy, the matrix has only this client or this policy.
 

@@ -152,7 +152,7 @@ def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
 def check_bytes(value: Any) -> bytes:
     """Convert `value` to bytes. A contiguous view of bytes is returned unchanged.
 
-    Joining the pieces of the message copies the view anyway.
+    A view is not copied here, because joining the pieces of the message copies it anyway.
 
     Raises TypeError for a value that is not bytes-like, such as an int.
     """

@@ -107,7 +107,7 @@ def session(master: str) -> object:
 
 
 def below(*pids: int) -> dict[int, str]:
-    """Return the descendants of these processes with their command lines."""
+    """Return the descendants of these processes, each with its command line."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -73,7 +73,7 @@ def missing_on(page: str, wanted: set[str], heading: str = "") -> set[str]:
 
 
 def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> set[str]:
-    """Return the capitalized names in the first column that the library does not export."""
+    """Return the capitalized names of the first column, except those that the library exports."""
     known = {part for export in exports for part in f"{export.owner}.{export.name}".split(".")}
     parts = {part for name in names(page, heading) for part in name.split(".")}
     return {part for part in parts if part[:1].isupper()} - known

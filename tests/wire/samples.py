@@ -98,7 +98,7 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
 
 
 class Place:
-    """A field of a sample message whose value a test can replace, or an element of one of its lists."""
+    """A field of a sample message, or an element of a list. A test can replace the value."""
 
     def __init__(
         self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, is_present: bool

@@ -21,7 +21,7 @@ from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
 # A topic counts as unknown after this number of Metadata responses without it, and a partition after this
-# number of retries at its leader. That takes less than a second.
+# number of retries at its leader. These retries take less than a second.
 UNKNOWN_TOPIC_RETRIES = 3
 
 

@@ -183,8 +183,8 @@ def _send_change(
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.
 
-    `executed_code` is the error code for a change that an earlier attempt has already made. It counts as
-    success if an earlier request got no response (`fan_out`).
+    `executed_code` is the error code for a change that an earlier attempt has already made. This code
+    counts as success if an earlier attempt got no response (`fan_out`).
     """
 
     def read(call: Call) -> tuple[int, str | None, None]:

@@ -208,7 +208,7 @@ class CompletedFetch:
     def error_offset(self) -> int:
         """An offset in the batch for which `rows` or `columns` raised RecordError.
 
-        It is the position. After all offsets of the batch were returned, it is the batch's last offset.
+        The offset is `position`, but at most the last offset of the batch.
         """
         return self.position if self._batch is None else min(self.position, self._batch.last_offset)
 

@@ -551,7 +551,7 @@ class Membership:
         self._committer.commit_with_identity(identity, offsets_of(states), timeout_ms, on_committed)
 
     def _send_request(self, action: protocol.Send) -> None:
-        """Send a request of the member to the coordinator; it fails at once if no coordinator is known."""
+        """Send a request to the coordinator. The request fails at once if no coordinator is known."""
         core, request, member = self._core, action.request, self.member
         assert member is not None
         node = self._coordinator.node

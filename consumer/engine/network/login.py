@@ -9,8 +9,8 @@ Rules:
 
 * A rejected login is not retried. It raises AuthenticationFailed, whose message says what to change.
 
-* A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
-  Java.
+* A session with a limited lifetime (KIP-368) is renewed on the same connection after 85 to 95 % of this
+  lifetime, as in Java.
 
 * Calls wait while the session is renewed.
 

@@ -77,7 +77,7 @@ class TopicChanges:
                     self._offset_lookup.reset_recreated(state)
 
     def _update_topic_id(self, name: str) -> bool:
-        """Update the known id of a topic. Return whether it is now the id of the existing topic.
+        """Update the known id of a topic. Return whether the known id is now the current id.
 
         The result is False if the topic is missing, or if the response contains an outdated id.
         """

@@ -380,8 +380,8 @@ class ProducerEngine:
     def _prepare_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Seal, number and encode `batch`, the first batch of the queue.
 
-        Return False if it cannot be sent now. The queue is then rescheduled, and an empty or invalid batch is
-        ended.
+        Return False if the batch cannot be sent now. The queue is then rescheduled, and an empty or invalid
+        batch is ended.
         """
         options = self.options
         if not batch.sealed:

@@ -62,7 +62,7 @@ class SequenceNumbers:
     def _on_producer_id(self, call: Call) -> None:
         """Handle the end of the InitProducerId request.
 
-        After an error that is retried, `ensure_ready` sends the request again after a backoff.
+        If the error can be retried, `ensure_ready` sends the request again after a backoff.
         """
         core = self._core
         self._call = None

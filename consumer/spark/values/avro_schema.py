@@ -49,7 +49,7 @@ _MAX_PRECISION: Final = 38  # Of Spark's decimals.
 class AvroField:
     """A field of a record.
 
-    `names` contains its name and its aliases. `default` is the default value as parsed from JSON.
+    `names` contains the field's name and its aliases. `default` is the default value as parsed from JSON.
     """
 
     names: tuple[str, ...]

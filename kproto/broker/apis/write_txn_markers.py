@@ -63,7 +63,7 @@ def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
 def _write_marker(
     broker: Broker, now: int, marker: WritableTxnMarker, name: str, index: int, changed: list[Partition]
 ) -> ErrorCode:
-    """Write a marker to a partition and add the partition to `changed`, or return the error."""
+    """Write a marker to a partition and add the partition to `changed`. Return the error code."""
     committed = bool(marker.transaction_result)
     if name == OFFSETS_TOPIC and broker.cluster.has_offsets_partition(index):
         broker.end_pending_offsets(marker.producer_id, index, now, committed=committed)

@@ -178,7 +178,9 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send ListOffsets for one partition, immediately or after `backoff_ms`. Back off if it has no leader.
+    """Send ListOffsets for one partition, immediately or after `backoff_ms`.
+
+    If the partition has no leader, QUERY_BACKOFF_MS replaces a `backoff_ms` of 0.
 
     Follows rd_kafka_toppar_offset_request.
     """

@@ -288,7 +288,7 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 
 
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
-    """A member that is fenced between two polls raises the error before it rejoins.
+    """A member that is fenced between two polls raises Fenced before it rejoins.
 
     The application can then stop. A member that rejoined would fence the newer process, which has the same
     `group_instance_id`.

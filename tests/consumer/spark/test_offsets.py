@@ -93,7 +93,8 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 def test_a_new_query_differs_from_one_without_partitions() -> None:
     """`Offsets` distinguishes a new query from one that began without any partition.
 
-    Spark's own source writes ``{}`` for the latter, and `Offsets` reads ``{}`` as a query that has begun.
+    Spark's own source writes ``{}`` for a query that began without any partition. So `Offsets` reads ``{}``
+    as a query that has begun.
     """
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new

@@ -398,7 +398,7 @@ def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleT
 class RecordingInterceptor:
     """An interceptor that removes "secret" records and stores commits in a list.
 
-    Its methods raise RuntimeException if `raises` is set.
+    The interceptor's methods raise RuntimeException if `raises` is set.
     """
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 
 
 def test_spark_finds_the_source_on_the_path() -> None:
-    """Spark finds the source through its module `pyspark_kproto` on Python's path, and pickles its class.
+    """Spark finds `pyspark_kproto` on Python's path, and pickles the class of the source.
 
     Each Python worker of Spark imports `pyspark_kproto` to unpickle the class.
     """
