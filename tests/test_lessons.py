@@ -19,9 +19,9 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# For each page, the quick tests run the first command without S1-25, because S1-25 takes several seconds.
-# They also run all commands that run no scenario. The other commands are thorough tests, because
-# the quick tests of tests/scenarios run most of their scenarios.
+# For each page, the quick tests run the first command that does not name S1-25. That scenario takes several
+# seconds. The quick tests also run all commands that run no scenario. The other commands are thorough tests,
+# because the quick tests of tests/scenarios run most of their scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

@@ -247,7 +247,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the leader epoch in `start` of each log, not re-created, that has a higher epoch in `view`."""
+    """Return the leader epochs in `start` of logs with a higher epoch in `view`, except re-created logs."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()

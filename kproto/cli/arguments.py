@@ -157,7 +157,10 @@ def _name_before(words: Sequence[str]) -> str:
 
 
 def _mask_word(word: str, option_name: str) -> str:
-    """Return a word of the command line with its secrets masked; it may be the value of `option_name`."""
+    """Return a word of the command line with its secrets masked.
+
+    The word may be the value of `option_name`.
+    """
     from consumer.security.secret import HIDDEN, is_secret, mask_login
 
     option = _OPTION.fullmatch(word)

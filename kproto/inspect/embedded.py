@@ -97,7 +97,8 @@ def _decode_content(
     version = int.from_bytes(data[start : start + 2], "big", signed=True)
     if message is None or protocol_type not in ("consumer", "") or version < 0 or len(span.value) < 2:
         return
-    # A newer version is decoded as the newest known one. It may have more fields, so bytes may be left.
+    # A newer version is decoded as the newest known one. The newer version may have more fields, so bytes may
+    # remain after the known fields.
     known_version = min(version, NEWEST_VERSION)
     reading = annotate(message, data, start + 2, known_version)
     is_valid = reading.error is None and (reading.end == span.end or version > known_version)

@@ -3,8 +3,8 @@
 The key of a control record is an int16 version and a `ControlRecordTypeSchema`. The type in the schema
 determines the message of the value.
 
-The value of a transaction marker starts with an int16 version. In other values, the version is the message's
-first field.
+The value of a transaction marker starts with an int16 version. In the values of all other control
+records, the version is the message's first field.
 """
 
 from __future__ import annotations

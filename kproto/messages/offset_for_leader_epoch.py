@@ -7,8 +7,8 @@ from ..wire.types import Int16, Int32, Int64, String
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
-    # The broker id of a follower; -1 for consumers; -2 for debugging consumers. A request of v2, which lacks
-    # this field, also has -2.
+    # The broker id of a follower; -1 for consumers; -2 for debugging consumers. The id is also -2 after a
+    # request of v2, which lacks this field, was decoded.
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic]
 

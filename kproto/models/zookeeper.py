@@ -18,7 +18,7 @@ not follow `contract`, because it has no coordinator and no generations, and sen
 * The consumer tries to register as the owner of each of its partitions. If one of them still has an owner,
   the consumer releases all its partitions and retries after rebalance.backoff.ms.
 
-* After rebalance.max.retries retries, the consumer waits for the next change.
+* After rebalance.max.retries retries, the consumer waits for the next change of `ids` or `topics`.
 
 * Consumers do not consult each other. Two consumers that read the tree at different times may decide
   differently. Only the owner nodes prevent double ownership.

@@ -1,7 +1,7 @@
 """Read and write record batches, the payload of Produce and Fetch, as `Record` objects.
 
-`kproto.records.columns` reads record batches as columns instead. `kproto.records` does not import it, because
-it needs numpy and pyarrow.
+`kproto.records.columns` reads record batches as columns instead. `kproto.records` does not import that
+module, which needs numpy and pyarrow.
 """
 
 from __future__ import annotations

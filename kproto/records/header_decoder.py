@@ -158,7 +158,7 @@ def _row_error(field: str, at: int, detail: str, row: int) -> RecordError:
 def _find_headers(
     windows: Windows, starts: Int64s, ends: Int64s
 ) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Return the index of each row's first header, the headers' positions, and a null mask.
+    """Return the index of each row's first header, the headers' positions, and a mask of null values.
 
     `starts` and `ends` are the limits of each row's headers section.
 

@@ -205,7 +205,7 @@ def _with_fault(reason: str, faults: Mapping[str, str]) -> str:
 
 
 def exchanges(act: Act) -> list[Exchange]:
-    """Return the world's requests and their responses; empty if the world kept no trace."""
+    """Return the world's requests and their responses; an empty list if the world kept no trace."""
     return list(traced(act.stage.entries))
 
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 # isort: off
 
-# kproto must be imported before `consumer`: it finds kproto's own package even if another one on the path is
-# also named `consumer`.
+# The names of kproto must be imported before `consumer`. Their import finds kproto's own package `consumer`
+# even if another package on the path has this name.
 from .. import (
     Admin,
     Consumer,

@@ -159,7 +159,10 @@ def _cut_traceback(trace: TracebackType | None) -> None:
 
 
 def _run_kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
-    """Yield a new embedded broker, or the session's real broker, whose topics are deleted afterwards."""
+    """Yield a new embedded broker, or the session's real broker if `--kafka` selects one.
+
+    The topics that `Kafka.create_topic` creates on a real broker are deleted afterwards.
+    """
     from ..broker.server import running
     from .kafka import Kafka
 

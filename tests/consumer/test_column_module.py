@@ -28,8 +28,8 @@ def test_the_first_fetch_does_not_wait_for_the_import() -> None:
 def test_a_fork_waits_for_the_import() -> None:
     """A fork waits until the import of the module is complete.
 
-    If the fork did not wait, the module's import lock would stay locked in the child. The child could then
-    never import the module.
+    If the fork did not wait for the import, the module's import lock would stay locked in the child. The
+    child could then never import the module.
     """
     script = """
 import os

@@ -37,7 +37,7 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """Return the options of libFuzzer. For a seed of 0, libFuzzer would choose a random seed."""
+    """Return the options of libFuzzer. Seed 0 becomes 1, because for 0 libFuzzer chooses a random seed."""
     seed, common = f"-seed={FIRST or 1}", ("-timeout=30", "-artifact_prefix=found-")
     if PROFILE == "soak":
         return ("-max_total_time=300", seed, *common)

@@ -8,7 +8,7 @@ Rules (Java's FetchSessionHandler, M160 to M163):
   then start again at 1.
 
 * A full request contains every partition. An incremental request contains the new and the changed partitions,
-  and those that the broker must forget.
+  and lists the partitions that the broker must forget.
 
 * If the topic id of a partition changes, the partition is forgotten under the old id and added under the new
   one.

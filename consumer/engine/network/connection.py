@@ -418,7 +418,7 @@ class Connection:
         return data
 
     def _continue_login(self, message: bytes | None) -> bytes:
-        """Send the next message of the SASL mechanism. None means that the login is complete."""
+        """Send the next `message` of the SASL mechanism. If `message` is None, the login is complete."""
         assert self.login is not None
         if message is None:
             return self._on_ready()

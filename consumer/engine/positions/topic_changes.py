@@ -2,8 +2,8 @@
 
 Rules:
 
-* For `STALE_METADATA_MS` after an id of a topic was replaced, the earlier id is ignored, because a broker
-  with outdated metadata may still return it.
+* For `STALE_METADATA_MS` after a topic's id was replaced, the earlier id is ignored, because a broker with
+  outdated metadata may still return it.
 
 * After `STALE_METADATA_MS`, an earlier id counts as a new id. The response that replaced the earlier id may
   have been wrong, for example if another cluster used the same address.

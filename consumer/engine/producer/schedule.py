@@ -141,7 +141,7 @@ class SendSchedule:
         ]
 
     def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Return whether the queue may send `head`, its first batch, with other batches in flight."""
+        """Return whether the queue may send `head`, its first waiting batch, while others are in flight."""
         if queue.halted:
             return False
         options, in_flight = self._core.options, queue.in_flight

@@ -163,7 +163,7 @@ def _assign_replicas(broker: Broker, topic: Topic, requested: CreatableTopic, fa
 
 
 def _topic_fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
-    """Return the error and message for a topic that cannot be created, or None."""
+    """Return the error and message for a topic that cannot be created; None for other topics."""
     name_refusal = broker.topics.name_refusal(topic.name)
     if name_refusal is not None:
         return name_refusal

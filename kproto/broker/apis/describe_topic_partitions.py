@@ -77,7 +77,7 @@ def _has_invalid_cursor(request: DescribeTopicPartitionsRequest) -> bool:
 
 
 def _names_from_cursor(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
-    """Return the names of the requested topics, or of all topics, from the cursor's topic on."""
+    """Return the requested topics' names from the cursor's topic on. An empty request means all topics."""
     first_name = request.cursor.topic_name if request.cursor is not None else ""
     topics = request.topics or broker.topics
     return [topic.name for topic in topics if topic.name >= first_name]

@@ -81,7 +81,7 @@ class ClientNetwork(Scheduler):
         self.settings = settings
         self.versions = versions
         self.dialect = dialect
-        # The brokers' lowest and highest version of each API key.
+        # API key -> the lowest and highest version that the brokers support.
         self.offered: Mapping[int, tuple[int, int]] = {}
         # The requests in flight, by the `id()` of the request.
         self.open_requests: dict[int, tuple[Message, SaramaBroker, BrokerCall]] = {}

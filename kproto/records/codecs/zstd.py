@@ -42,8 +42,8 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
 def _read_header(data: memoryview, at: int) -> tuple[int, int]:
     """Parse the header of the frame at `at`.
 
-    Returns the position of the frame's blocks, and the width in bytes of the header's decompressed size. A
-    width of 0 means that the header has no size.
+    Returns the position of the frame's blocks, and the width in bytes of the header field that contains the
+    decompressed size. A width of 0 means that the header lacks this field.
     """
     flags = data[at + 4]
     # The window descriptor takes one byte. A single-segment frame has none.

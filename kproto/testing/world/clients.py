@@ -203,7 +203,7 @@ class Client:
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:
-        """Schedule a tick at the engine's deadline, unless an earlier or equal one is scheduled."""
+        """Schedule a tick at the engine's deadline, unless one is scheduled for the same time or earlier."""
         deadline = self._engine_deadline
         if deadline is not None and (self._next_tick_at is None or deadline < self._next_tick_at):
             self._next_tick_at = max(deadline, self.world.now)

@@ -1,7 +1,7 @@
 """When the same error is raised again, its traceback has no frames of earlier raises.
 
-Each `raise` adds the current frames and their variables to an exception's traceback. Without the reset, an
-application that logs each error of `poll` would log ever longer tracebacks.
+Each `raise` adds the current frames and their variables to an exception's traceback. If the traceback
+were not reset, an application that logs each error of `poll` would log ever longer tracebacks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""If an interceptor raises an exception, the next one is still called (ConsumerInterceptors)."""
+"""If an interceptor raises an exception, the next interceptor is still called (ConsumerInterceptors)."""
 
 from __future__ import annotations
 

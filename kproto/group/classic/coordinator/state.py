@@ -217,8 +217,8 @@ class ClassicGroup:
     sync_deadline: int = NEVER
     # A lower bound of all deadlines of the group and its members.
     wake: int = NEVER
-    # The reasons of the last rebalance: first the event that started it, then each member that joined or left
-    # during the join phase.
+    # The reasons for the last rebalance: first the event that started the rebalance, then each member that
+    # joined or left during the join phase.
     rebalance_reasons: list[str] = field(default_factory=list[str])
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None

@@ -115,7 +115,7 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Compare an inherited or empty assignment with the DescribeGroups response; rejoin if it is wrong.
+    """Rejoin if the DescribeGroups response shows that an inherited or empty assignment is wrong.
 
     A restarted static leader rejoins unless every partition is assigned. A follower with an empty assignment
     rejoins if `leadership.is_empty_by_mistake` returns true.

@@ -16,7 +16,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # default only the leader rejoins (Java, sarama, franz-go).
     every_member_watches: bool = False
     # Whether a member rejoins at the next poll after FENCED_INSTANCE_ID, and so fences the other process
-    # (Java, sarama, franz-go). By default it never joins again (librdkafka).
+    # (Java, sarama, franz-go). By default the fenced member never joins again (librdkafka).
     fenced_join_again: bool = False
     # Whether a static member rejoins after it was removed during a cooperative rebalance and accepted again
     # in the same generation. Partitions that it revoked in between have no owner until the next rebalance.
