@@ -82,8 +82,8 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 def connected_socket(answer: object) -> socket.socket:
     """Convert the socket of a dialer into a plain, non-blocking socket.
 
-    Raises TypeError if `answer` is not a socket or is a TLS socket. Raises OSError if the socket is not
-    connected. A rejected socket is closed.
+    Raises TypeError unless `answer` is a socket without TLS. Raises OSError if the socket is not connected.
+    A rejected socket is closed.
     """
     if not isinstance(answer, socket.socket):
         close_coroutine(answer)

@@ -42,7 +42,8 @@ def encodable_text(name: str, text: str) -> str:
 
     Raises UnencodableText if a request cannot contain the text.
 
-    With such a text the whole request fails: it cannot be encoded, or the broker cannot read it.
+    One invalid text makes the whole request fail: the request cannot be encoded, or the broker cannot read
+    the request.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():

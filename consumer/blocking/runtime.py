@@ -162,10 +162,10 @@ class BlockingRuntime(Runtime):
             self._report_and_complete()
 
     def _write_or_wake(self) -> None:
-        """Write the pending requests, or wake the engine's thread to write them.
+        """Write the pending requests. If some cannot be written, wake the engine's thread to write them.
 
-        The thread is also woken if it must wake earlier than planned. If possible the calling thread writes
-        the requests itself, so that the engine's thread does not have to wake up.
+        The engine's thread is also woken if it must wake earlier than planned. If possible the calling thread
+        writes the requests itself, so that the engine's thread does not have to wake up.
         """
         if self._open_futures and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not
@@ -290,8 +290,8 @@ class BlockingRuntime(Runtime):
         except InvalidStateError:
             pass
         except BaseException:
-            # In a thread of the application, the call that completed the future raises the exception, for
-            # example KeyboardInterrupt after Ctrl-C.
+            # A callback of the future raised an exception, or Ctrl-C raised KeyboardInterrupt. In a thread of
+            # the application, the call that completed the future raises this exception.
             if threading.current_thread() is not self.thread:
                 raise
             # A callback of the future raised the exception in the engine's thread, in which no call of the

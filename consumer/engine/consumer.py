@@ -432,8 +432,8 @@ class ConsumerEngine:
         for state in self.core.partitions.returned.copy().values():
             if state.has_position and state.processed is not None and state.processed < state.position:
                 state.rewind(state.processed)
-        # The collector may have taken records from the buffer of this partition without moving its position.
-        # A rewind to the same position drops the buffer, so that the records are fetched again.
+        # The collector may have taken records from the partition's buffer without moving the partition's
+        # position. A rewind to the current position drops the buffer, so that the records are fetched again.
         if (
             interrupted is not None
             and not interrupted.released
@@ -483,7 +483,7 @@ class ConsumerEngine:
     def _apply_seek(
         self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]
     ) -> None:
-        """Call `apply` for each partition: now, or once the group has assigned the partition.
+        """Call `apply` for the assigned partitions now, and for each other one when it is assigned.
 
         Raises IllegalState if a partition is not assigned and no assignment is pending.
         """

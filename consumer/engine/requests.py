@@ -117,7 +117,10 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 
 
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
-    """Return the node id and address of the coordinator, or after an error (error code, error message)."""
+    """Return the node id and address of the coordinator.
+
+    If the response reports an error or names no coordinator, return (error code, error message).
+    """
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
     coordinator = response.coordinators[0] if version >= 4 else response

@@ -49,7 +49,7 @@ class _Decoder:
     def _request_schema(self, schema_id: SchemaId) -> Any:
         """Request the schema with this id, and return it parsed.
 
-        Raises NoSuchSchema, RegistryFailed, and ValueError if it is not an Avro schema.
+        Raises the errors of `Registry.schema`, and ValueError if the schema is not an Avro schema.
         """
         return _fastavro_schema(self._fastavro, require_kind(self._registry.schema(schema_id), "AVRO"))
 

@@ -309,8 +309,8 @@ def _retry_while_unreachable(request: Callable[[float], T], options: Options) ->
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
     """Yield the record batches that contain the records of a slice, in order.
 
-    The next fetch starts before a chunk is yielded. Lost records are reported, and end the chunks if the log
-    was deleted.
+    The next fetch starts before a chunk is yielded. Lost records are reported. If the log was deleted, no
+    further chunk is yielded.
     """
     if range_.size <= 0:
         return

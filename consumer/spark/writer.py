@@ -201,7 +201,8 @@ class RowWriter:
     def _send(self, producer: Producer, batch: RecordBatch, deliveries: list[Delivery]) -> None:
         """Send an Arrow batch as columns, and add the deliveries to `deliveries`.
 
-        If `deliveries` becomes long, finished deliveries are removed. Raises the error of a failed one.
+        If `deliveries` becomes long, finished deliveries are removed. If one of these deliveries has failed,
+        its error is raised.
         """
         record_columns = {
             name: batch.column(index) for name, index in self.columns.items() if name != "topic"

@@ -51,7 +51,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
-    """The bytes of a frame, and its decoded parts: a header and a body, or only one of them.
+    """The bytes of a frame, and its decoded parts: the header and the body.
+
+    If the header is invalid or names an unknown API or version, the header is the only part.
 
     `error` is the error that ended the decoding early, or None. `start` is the offset of the first part: 4
     after a size prefix, else 0.

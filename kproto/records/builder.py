@@ -421,8 +421,8 @@ def renumber(
 ) -> bytes:
     """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    A producer sets these numbers when it sends a batch, and changes them if the broker has lost the
-    producer's state.
+    A producer sets the id, epoch and sequence when it sends a batch. It changes them if the broker has lost
+    the producer's state.
 
     The result is transactional if the batch was, or if `is_transactional` is set.
 

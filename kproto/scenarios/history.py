@@ -75,7 +75,7 @@ def _observations(act: Act) -> Iterator[Observation]:
 
 
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
-    """In each sequence of commits, replace all but the first with their number and the last commit."""
+    """Shorten each sequence of commits to the first, the number of the others, and the last."""
     shown: list[Moment] = []
     for (who, key), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run_key(*pair))):
         run = [moment for _, moment in group]

@@ -413,7 +413,10 @@ class _Writer:
         return contents
 
     def unknown_tags(self, cls: type[Struct], value: Any) -> dict[int, bytes]:
-        """Return the unknown tags of `value` and their bytes. Raises EncodeError for a tag of a field."""
+        """Return the unknown tags of `value` and their bytes.
+
+        Raises EncodeError if a tag is invalid, or belongs to a field of `cls`.
+        """
         contents: dict[int, bytes] = {}
         names = {f.tag: f.name for f in cls.__fields__ if f.tagged}
         unknown: Any = value._tags or {}

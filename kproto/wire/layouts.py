@@ -111,7 +111,7 @@ class Layouts:
                 return 0, q
             count -= n - mismatched
             p = q - mismatched * size
-            # Also stop if `find` has just returned the layout, but no element fits it.
+            # Also stop if `find` has just returned this layout, but no element could be read with it.
             if count < MIN_RUN or (mismatched == n and layout is not guess):
                 break
             if mismatched or not n:

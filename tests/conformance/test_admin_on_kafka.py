@@ -1,7 +1,7 @@
-"""Every method of `Admin` works on a real Kafka, except two. On the embedded broker it works or is rejected.
+"""Every method of `Admin` works on a real Kafka, except two.
 
-docs/java-admin.json lists the methods of Java's Admin. It also lists those of them that the embedded broker
-does not serve.
+docs/java-admin.json lists the methods of Java's Admin, and the methods that the embedded broker does not
+serve. On the embedded broker, the latter methods fail with UnsupportedVersion, and all others work.
 """
 
 from __future__ import annotations

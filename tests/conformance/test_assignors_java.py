@@ -6,8 +6,8 @@ the same order but have different hash codes.
 If all of Java's assignments are equal and all members subscribe to the same topics, kproto's assignment must
 equal Java's.
 
-In other cases kproto's assignment must be at least as good as Java's: first in balance, then in retained
-partitions, then in matching racks.
+If Java's assignments or the members' topics differ, kproto's assignment must be at least as good as Java's:
+first in balance, then in retained partitions, then in matching racks.
 
 Java's assignments depend on the member ids if, for example, several members own one more partition than their
 quota, and only some of them may keep the additional partition.

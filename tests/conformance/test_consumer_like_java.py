@@ -58,8 +58,9 @@ def test_an_application_with_javas_policy_gets_javas_events(
         ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
         save_recordings("consumer", scenario, theirs=theirs, ours=ours)
         javas = lookups_by_member(proxied_kafka.all[start:middle])
-        # Lookups are compared only if Java's consumer sent any for this member and API. Java's consumer may
-        # close before its first lookup. kproto's sends lookups as soon as it has partitions.
+        # The lookups of a member and API are compared only if Java's consumer sent at least one. Java's
+        # consumer may close before its first lookup. kproto's consumer sends lookups as soon as it has
+        # partitions.
         lookups = {
             key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
         }

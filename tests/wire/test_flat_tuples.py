@@ -1,4 +1,4 @@
-"""Flat tuples have the values of the message objects, for all messages, versions and kinds of runs."""
+"""Flat tuples have the values of the message objects, for all messages, versions and runs of elements."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 * A record counts as processed when the application calls poll again after the poll that returned it.
 
-* With `enable_auto_offset_store=False` the offsets that the application stores are committed instead.
+* With `enable_auto_offset_store=False`, the offsets that the application stores are committed instead of the
+  processed offsets.
 
 * Offsets that have not changed since the last commit are committed again only once per hour (`REFRESH_MS`),
   or at each interval with `policy="java"`.

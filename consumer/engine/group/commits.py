@@ -403,7 +403,7 @@ class Committer:
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
 
-        Return true if partitions were removed or the commit failed.
+        Return true if partitions were removed from the commit, or if the commit failed.
         """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]

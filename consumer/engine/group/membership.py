@@ -460,7 +460,10 @@ class Membership:
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
-        """Return the member's next deadline (ms), or None. The deadline is computed once after each event."""
+        """Return the member's next deadline (ms); None if there is no deadline or no member.
+
+        The deadline is computed once after each event.
+        """
         if not self._deadline_is_known:
             member = self._status.member
             if member is not None:

@@ -287,7 +287,7 @@ def shared_ids(response: MetadataResponse) -> set[UUID]:
 
 
 def _has_older_epoch(partition: PartitionView, known: PartitionView) -> bool:
-    """Return whether the leader epoch of `partition` is older than the known one; False without an epoch."""
+    """Return whether `partition` has an older leader epoch than `known`; False if an epoch is missing."""
     if partition.leader_epoch is None or known.leader_epoch is None:
         return False
     return partition.leader_epoch < known.leader_epoch

@@ -120,8 +120,8 @@ def _assign_unowned(
 ) -> dict[TopicPartition, str]:
     """Assign the free partitions in turn: to members below the minimum, then to members with the minimum.
 
-    `unfilled_members` then contains the members that are still below the minimum. Return the new owners of
-    released partitions.
+    Members that reach the minimum are removed from `unfilled_members`. Return the new owners of released
+    partitions.
     """
     new_owners: dict[TopicPartition, str] = {}
 

@@ -13,8 +13,8 @@ unsubscribe, terminate).
 * A poll returns when it has enough records or its timeout expires. Rebalance callbacks run inside the poll.
   Errors are reported when the poll returns its records.
 
-* When a record is delivered, its offset plus one is stored. Queued records of an older version of their
-  partition are dropped.
+* When a record is delivered, its offset plus one is stored. Queued records that arrived under an older
+  version of their partition (`Toppar.version`) are dropped.
 
 * close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error,
   close() only reports this error.
@@ -261,7 +261,7 @@ def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: 
 def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
     """Deliver records up to the limit of the poll, and store their offset. The rest stays in the queue.
 
-    Records of an older version of the partition are dropped.
+    Records that arrived under an older `version` of the partition are dropped.
     """
     toppar_state = ensure_toppar(state, item.tp)
     toppar_state.queued = max(0, toppar_state.queued - len(item.records))

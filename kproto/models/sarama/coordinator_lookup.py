@@ -112,7 +112,7 @@ def _choose_broker(lookup: Lookup, payload: object) -> None:
 
 
 def _touch_next_lock(lookup: Lookup, payload: object) -> None:
-    """Take and release the lock of the next broker, or send the request to the last one."""
+    """Take and release the lock of the next broker. If only one broker is left, send it the request."""
     if len(lookup.brokers) == 1:
         _send(lookup)
     else:

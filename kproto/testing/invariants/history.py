@@ -284,7 +284,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                     continue
                 for partition in observation.partitions:
                     # The group did not wait for the end of the revocation callback, so the partition is
-                    # exempt.
+                    # exempt from I14.
                     if partition in in_revocation:
                         owned_offsets.pop(partition, None)
                     if partition in revoked_offsets:

@@ -187,12 +187,12 @@ class World(Operator):
 
     @journaled
     def consumer(self, **options: Any) -> Consumer:
-        """Start one of kproto's consumers. Its name is its client_id, or else "consumer-1" and so on."""
+        """Start one of kproto's consumers. The consumer's name is its client_id, by default "consumer-1"."""
         return self._add_client(Consumer(self, self._choose_name("consumer", options), **options))
 
     @journaled
     def producer(self, **options: Any) -> Producer:
-        """Start one of kproto's producers. Its name is its client_id, or else "producer-1" and so on."""
+        """Start one of kproto's producers. The producer's name is its client_id, by default "producer-1"."""
         return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
     @checked(client=_CLIENT)

@@ -70,7 +70,7 @@ def test_one_change_wakes_one_task_in_line_and_its_end_wakes_the_next_two() -> N
 
 
 def test_tasks_that_wait_in_line_again_keep_their_order() -> None:
-    """Otherwise the second task may stay the second forever, while all later ones pass it."""
+    """Otherwise later tasks could overtake the second task again and again."""
 
     async def story(waiters: TaskWaiters) -> None:
         def wait(place: int) -> asyncio.Task[bool]:

@@ -446,7 +446,8 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
     """The member leaves the group even if a timeout cancels `close`.
 
-    Regression: the client still sent heartbeats and stayed in the group, but no handler read its partitions.
+    Regression: after the cancellation, the client sent heartbeats and stayed in the group, but no handler
+    read the client's partitions.
     """
 
     class Sleeps(AsyncRecordingHandler):

@@ -672,7 +672,7 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 def test_sticky_assignments_have_no_initial_counts() -> None:
     """Assignments by the assignor "sticky" do not contain initial partition counts.
 
-    Otherwise sarama's members would return these counts as the user data of their next JoinGroup.
+    sarama's members would return counts in an assignment as the user data of their next JoinGroup.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
