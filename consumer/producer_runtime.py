@@ -129,11 +129,14 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:
-        """End the engine immediately, then wait until `deadline` (ms) for the queued callbacks."""
+        """End the engine immediately, then wait for the queued callbacks.
+
+        The wait lasts at most until `deadline` (ms), or 1 s if the deadline is earlier.
+        """
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` (ms) for the queued callbacks. In a callback, return immediately."""
+        """Wait at most until `deadline` (ms) for the queued callbacks. In a callback, return immediately."""
 
     # ---- deliveries
 

@@ -51,7 +51,7 @@ class Workers(RebalanceListener):
         self.consumer.commit({p: w.next_offset for p, w in workers.items() if w.next_offset is not None})
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self.end(partitions)  # another member may own them: nothing can be committed
+        self.end(partitions)  # another member may own the partitions: nothing can be committed
 
     def end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Worker]:
         workers = {partition: self.by_partition.pop(partition) for partition in partitions}

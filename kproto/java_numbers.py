@@ -19,8 +19,8 @@ _NON_FINITE_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX_DOUBLE: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-# The maximum length of an integer in characters. A longer integer fits no type, unless it begins with zeros,
-# and Python refuses to parse a very long one.
+# The maximum length of an integer in characters. A longer integer fits no type, unless it begins with zeros.
+# Python refuses to parse a very long integer.
 _MAX_INTEGER_LENGTH: Final = 400
 
 

@@ -104,7 +104,8 @@ def call_by_name(function: str, value: object) -> Any:
 def render_html(function: str, value: object) -> str:
     """Return `value` as HTML for a notebook. `function` has the form that `call_by_name` expects.
 
-    The functions that render objects are in higher layers than the objects, so they are called by name.
+    The functions that render objects are in higher layers than the objects, so the functions are called by
+    name.
     """
     html: str = call_by_name(function, value)
     return html

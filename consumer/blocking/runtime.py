@@ -376,7 +376,7 @@ class BlockingRuntime(Runtime):
 class _Claim:
     """The exclusive right to use a client. A thread has this right while it runs one of the client's methods.
 
-    The thread keeps the right while the method runs callbacks of the application.
+    The thread keeps this right while the client's method runs callbacks of the application.
     """
 
     def __init__(self) -> None:

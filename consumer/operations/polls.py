@@ -338,7 +338,7 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord[Any, Any]:
         """Return the next record of an iteration.
 
-        An iterator calls this method if it holds no more records, or if the partitions of the held records
+        An iterator calls this method when no held record remains, or when the partitions of the held records
         may belong to another member.
         """
         runtime, iteration = self.runtime, self.iteration

@@ -56,7 +56,7 @@ class ProducerOperations:
         self.runtime = runtime
         self.options = runtime.options
         self._records = runtime.records
-        # The places in line of the sends that wait: those that began to wait first are woken first.
+        # Numbers the sends in the order in which they begin to wait. The lowest number is woken first.
         self._places = count()
         check_dialer(self.options.dialer, awaits=runtime.awaits_callbacks)
 

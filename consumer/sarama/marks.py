@@ -46,7 +46,7 @@ class Marks:
 
         `start` is the offset at which the claim began, or None in `setup`, before the claim begins.
 
-        With `reset`, `offset` is marked in any case.
+        With `reset`, `offset` is marked even if it is not higher.
         """
         with self._lock:
             mark = self._marks.get(partition)
@@ -62,7 +62,7 @@ class Marks:
         return None if mark is None else mark.offset
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset that this session has committed for a partition, or None."""
+        """Return the offset that this session has committed for a partition, or None if there is none."""
         mark = self._marks.get(partition)
         return None if mark is None else mark.committed
 

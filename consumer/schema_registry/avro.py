@@ -69,7 +69,7 @@ class AvroDeserializer(_Decoder):
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
         """Return the value.
 
-        Raises RegistryFailed, fastavro's errors, and ValueError if there is no schema id.
+        Raises ValueError if there is no schema id. Also raises RegistryFailed and fastavro's errors.
         """
         schema_id, encoded = split(self._part, data, headers)
         return self._decode(self._writer_schemas.get(schema_id), encoded)

@@ -114,7 +114,10 @@ class ProtobufDeserializer(_Decoder[M]):
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> M:
-        """Return the message. Raises RegistryFailed, DecodeError, and ValueError if there is no schema id."""
+        """Return the message. Raises RegistryFailed, and DecodeError if the message is malformed.
+
+        Raises ValueError if the schema id is missing, or if the message indexes are invalid.
+        """
         schema_id, indexes, encoded = split_indexed(self._part, data, headers)
         return self._decode(self._message_type or self._message_types.get((schema_id, indexes)), encoded)
 

@@ -214,7 +214,7 @@ class Pipe:
 
 
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
-    """Return the error message for a TLS failure, with its remedy.
+    """Return the error message for a TLS failure, with a remedy if one is known.
 
     `trusts` names the configured authorities; None means those that the system trusts. `shows` names the
     client's own certificate; None means that the client has no certificate.
@@ -250,7 +250,7 @@ def sentence(error: Exception, host: str, trusts: str | None = None, shows: str 
 
 
 def _certificate_sentence(error: ssl.SSLCertVerificationError, host: str, trusts: str | None) -> str:
-    """Return the error message for a broker's certificate that this client rejects, with its remedy."""
+    """Return the error message, with a remedy, for a broker's certificate that this client rejects."""
     code = error.verify_code
     if code == _CERTIFICATE_EXPIRED:
         return (

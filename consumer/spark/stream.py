@@ -299,7 +299,7 @@ class Planner:
         return view, changes
 
     def _raise_ends_to_positions(self, start: Offsets, view: View, partitions: list[TopicPartition]) -> View:
-        """Return `view` with ends that are not below the query's positions in these partitions.
+        """Return `view`, in which the ends of `partitions` are not below the query's positions.
 
         If an earlier run of the query also read uncommitted records, its position may be beyond the last
         stable offset. Such logs are not truncated, so the query waits until the transactions end. An end is

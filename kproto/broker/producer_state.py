@@ -205,7 +205,8 @@ class PartitionProducers:
         markers.
         """
         previous_entries = self._entries
-        # `on_batch_appended` and `on_marker_appended` forget attempts, so `rebuild` restores them at its end.
+        # `on_batch_appended` and `on_marker_appended` forget a producer's attempts. So `rebuild` restores the
+        # attempts after the last batch.
         verifications = self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:

@@ -96,7 +96,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
-    """Return why a topic config is invalid, in Kafka's words where possible, or None."""
+    """Return why a topic config is invalid, in Kafka's words where possible; None if it is valid."""
     if name not in TOPIC_CONFIGS:
         return f"Unknown topic config name: {name}"
     if value is None:
@@ -105,7 +105,7 @@ def check_topic_config(name: str, value: str | None) -> str | None:
 
 
 def check_topic_configs(configs: Mapping[str, str]) -> str | None:
-    """Return why a topic cannot have this combination of configs, or None (LogConfig.validate)."""
+    """Return why a topic cannot have this combination of configs, or None if it can (LogConfig.validate)."""
     for name, value in configs.items():
         if (fault := check_topic_config(name, value)) is not None:
             return fault

@@ -213,11 +213,11 @@ class Topics:
             del self._by_metric_name[_metric_name(topic.name)]
 
     def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
-        """Return why a topic of this name and partition count cannot be created, or None."""
+        """Return why a topic of this name and partition count cannot be created, or None if it can."""
         return self.name_refusal(name) or count_refusal(count)
 
     def name_refusal(self, name: str) -> tuple[ErrorCode, str] | None:
-        """Return why a topic of this name cannot be created, or None."""
+        """Return why a topic of this name cannot be created, or None if it can."""
         if (invalid := bad_name(name)) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, invalid
         if name in self._by_name:
@@ -233,7 +233,7 @@ class Topics:
 
 
 def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
-    """Return why a topic cannot have this partition count, or None."""
+    """Return why a topic cannot have this partition count, or None if it can."""
     if not 0 < count <= MAX_PARTITIONS:
         return ErrorCode.INVALID_PARTITIONS, f"The number of partitions must be from 1 to {MAX_PARTITIONS}."
     return None
@@ -245,7 +245,7 @@ def _metric_name(name: str) -> str:
 
 
 def bad_name(name: str) -> str | None:
-    """Return why `name` cannot be the name of a topic, or None (Kafka's Topic.validate)."""
+    """Return why `name` cannot be the name of a topic, or None if it can (Kafka's Topic.validate)."""
     if name in ("", ".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if _LEGAL_NAME.fullmatch(name) is None:

@@ -85,7 +85,7 @@ def _usage_parts(usage: str) -> list[str]:
 
 
 def _split_long_groups(parts: Iterable[str], width: int) -> list[str]:
-    """Return the parts of a usage message, with each group of options longer than `width` split."""
+    """Return the parts of a usage message. Each group of options that is longer than `width` is split."""
     return [
         piece
         for part in parts

@@ -58,7 +58,7 @@ class RemotePartitionDeleteMetadataRecord(Message, versions="0", flexible="0+"):
     topic_id_partition: TopicIdPartitionEntry
     broker_id: Int32
     event_timestamp_ms: Int64
-    # The state: 0 marked, 1 started, 2 finished.
+    # The state of the partition's deletion: 0 marked, 1 started, 2 finished.
     remote_partition_delete_state: Int8
 
 

@@ -142,7 +142,7 @@ _SARAMA_OPTIONS = {
     "Version",
 }
 
-# Maps a model to the names of its own options, which are put into `extra`.
+# Maps a model to the names of its own options. `extra` holds the values of these options.
 WORDS: Mapping[str, set[str]] = {
     "java": set(),
     "java-2.6": set(),

@@ -17,7 +17,7 @@ POLL_MS = 50
 # The pause (ms) of a driver after a failed poll.
 AFTER_ERROR_MS = 300
 
-# The options of a driver that configure its application. All others configure the client.
+# A driver's options that configure the application. All other options configure the client.
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 
 

@@ -342,7 +342,7 @@ class TwoBrokers:
                 _, self.answers[action.conn] = decode_response(action.frame, response_class(key), version)
 
     def ask(self, node: int, request: Message, version: int) -> Message | None:
-        """Send a request; return its response, or None if it is delayed."""
+        """Send a request; return the response, or None if the broker delays the response."""
         conn = next(_CONNS)
         step(self.brokers[node], ClientConnected(conn, "client"), self.now)
         key = type(request).__api_key__

@@ -155,7 +155,7 @@ def fan_out(
 
 
 def single_value(plan: Plan[dict[K, V]]) -> Plan[V]:
-    """Return the value of a plan for one item, or raise the item's error."""
+    """Return the value of a plan for one item, or raise the item's error if the item has failed."""
     try:
         values = yield from plan
     except PartialFailure as failure:
@@ -174,7 +174,9 @@ def ask_broker(
     *,
     executed_code: ErrorCode | None = None,
 ) -> Plan[V]:
-    """Send one request, and repeat it after retriable errors. Return the response's value or raise its error.
+    """Send one request, and repeat it after retriable errors. Return the value in the response.
+
+    Raises any other error, and RequestTimedOut at the plan's deadline.
 
     `read(call)` returns the error code, the broker's message, and the value. `executed_code` has the same
     meaning as in `fan_out`.

@@ -138,7 +138,7 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Update a partition after its records were returned; return whether this method handled it.
+        """Update a partition after its records were returned; return whether `visit` is not needed.
 
         The method handles only a buffer that has become empty, the most common case. Otherwise it
         changes nothing and returns False, and the caller calls `visit`.
@@ -181,7 +181,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full_partitions(self, state: PartitionState) -> None:
-        """Add the partition to the full partitions of its broker if it is full, else remove it."""
+        """If the partition is full, add it to its broker's full partitions; otherwise remove it."""
         partition = state.partition
         node: int | None = None
         if state.is_full:

@@ -344,7 +344,7 @@ class RecordAccumulator:
         return None if self._check_stalled(queue) else self._start_batch(queue, size)
 
     def _start_batch(self, queue: PartitionQueue, first_size: int) -> ProducerBatch | None:
-        """Start the queue's next batch; return None if its first record does not fit into buffer.memory.
+        """Start the queue's next batch; return None if buffer.memory is too full for its first record.
 
         An empty buffer accepts a record of any size. The guard must be held.
         """

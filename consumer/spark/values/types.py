@@ -60,7 +60,7 @@ class ColumnFormat:
         return f"{self.column}.{name}"
 
     def with_latest_schema(self) -> ColumnFormat:
-        """Return these options, completed with the registry's latest schema if they contain none.
+        """Return these options, completed with the registry's latest schema if they contain no schema.
 
         The schema is requested once for each query, so the query's columns stay the same while the registry
         changes. Raises NoSuchSchema, RegistryFailed.

@@ -63,7 +63,7 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
 
 
 def _set_features(broker: Broker, response: ApiVersionsResponse) -> None:
-    """Add the supported level of transaction.version, and its finalized level unless it is 0."""
+    """Add the supported level of transaction.version, and the finalized level if that level is above 0."""
     supported = supported_transaction_version(broker)
     if not supported:
         return

@@ -130,12 +130,15 @@ def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListO
 
 
 def _find_by_timestamp(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
-    """Return the first record before `end` with this timestamp or a later one, or None."""
+    """Return the first record before `end` with this timestamp or a later one, or None if there is none."""
     return _if_before(end, partition.log.first_at(timestamp))
 
 
 def _find_special_offset(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
-    """Return the offset that a special timestamp stands for, or None. `end` is the end of the partition."""
+    """Return the offset that a special timestamp stands for, or None if the partition has no such offset.
+
+    `end` is the end of the partition.
+    """
     log = partition.log
     if timestamp == LATEST:
         return TimestampOffset(offset=end, timestamp=-1, leader_epoch=log.leader_epoch)

@@ -43,7 +43,7 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
     """Describe the cluster and the requested topics.
 
     A topic that is requested by name may be auto-created. This broker creates the topic before it responds.
-    Kafka creates the topic in the background, and answers with UNKNOWN_TOPIC_OR_PARTITION.
+    Kafka answers with UNKNOWN_TOPIC_OR_PARTITION, and creates the topic in the background.
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
@@ -77,7 +77,7 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
 
 
 def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
-    """Return whether the request is for all topics: its list of topics is null, or in v0 empty."""
+    """Return whether the request is for all topics: its list of topics is null or, in v0, empty."""
     return request.topics is None or (version == 0 and not request.topics)
 
 

@@ -409,7 +409,7 @@ def _header_fault(
 
 
 def _batch_fault(batch: Batch) -> str | None:
-    """Return why a client may not produce this batch, or None."""
+    """Return why a client may not produce this batch, or None if it may."""
     if batch.base_offset != 0:
         return f"a client's batch begins at offset 0, not {batch.base_offset}"
     if batch.count < 1:

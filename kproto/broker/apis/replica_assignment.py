@@ -15,7 +15,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 def assignment_fault(
     broker: Broker, assignment: Sequence[Sequence[int]], factor: int | None = None
 ) -> str | None:
-    """Return why a manual replica assignment is invalid, or None.
+    """Return why a manual replica assignment is invalid, or None if it is valid.
 
     `assignment` lists the node ids of each partition. Each list must contain `factor` node ids, or the same
     number of node ids as the first list if `factor` is None.

@@ -36,7 +36,8 @@ def assign(
     describes `one_by_one`.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)
-    # Maps a partition to the first member that reports it as owned. If others also do, it is contested.
+    # Maps a partition to the first member that reports it as owned. If other members also report the
+    # partition, it is contested.
     reporting_members: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():

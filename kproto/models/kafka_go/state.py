@@ -248,7 +248,7 @@ class CommitRequest:
 class ReaderCommitLoop:
     """Reader.commitLoop of one generation."""
 
-    ticker: GoTicker | None  # None for commitLoopImmediate.
+    ticker: GoTicker | None  # The ticker of commitLoopInterval; None in commitLoopImmediate.
     # offsetStash: the highest offset of each partition that is not committed yet.
     stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     # The calls of CommitMessages that wait for the commit in flight.

@@ -43,7 +43,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 # The attribute by which a replay recognizes a journaled method.
 KEPT_MARK = "_kept"
-# The name of the command that sets an attribute.
+# The name of the command that sets an attribute of a client or of the world.
 SET: Final = "set"
 # The attributes that hold the application's code. A saved journal leaves them out.
 APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})

@@ -239,7 +239,7 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """Rejected attempts to write a transaction's first batch limit its sequence number.
+    """The sequence number of a transaction's first batch is limited by rejected attempts to write this batch.
 
     The broker remembers the lowest sequence number of the attempts, and whether the batch must start at
     sequence number 0, as in a KIP-890 transaction. The model is Kafka's VerificationStateEntry.

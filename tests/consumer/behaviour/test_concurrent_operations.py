@@ -414,7 +414,8 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
     """The new owner does not read records that the previous owner has read.
 
-    The new owner notices the re-creation of the topic only later, and must not reset its position then.
+    The new owner notices the re-creation of the topic only after it has taken over the partition. It must
+    not reset its position then.
     """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]

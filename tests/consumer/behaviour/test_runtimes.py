@@ -204,8 +204,8 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        # The position is committed while the broker runs. Otherwise `close` would try to commit it, and
-        # report the failure.
+        # The position is committed while the broker runs. Otherwise `close` would try to commit it
+        # without a broker, and report the failure.
         consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()
@@ -512,7 +512,7 @@ def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(brok
 
 
 def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times_each(broker: str) -> None:
-    """If each response woke all of them, the number of attempts would grow with the square of the tasks."""
+    """If each response woke all tasks, the number of attempts would grow with the square of the tasks."""
 
     async def main() -> int:
         attempts = 0
@@ -568,7 +568,7 @@ def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_can
 
 
 def test_flushes_of_many_tasks_are_woken_only_a_few_times_each(broker: str) -> None:
-    """If each response woke all of them, the number of wakes would grow with the square of the tasks."""
+    """If each response woke all tasks, the number of wakes would grow with the square of the tasks."""
 
     async def main() -> int:
         checks = 0

@@ -1,4 +1,4 @@
-"""Signal handlers are delayed while the engine changes its state, and restored afterwards."""
+"""While the engine changes its state, signals are delayed. Their handlers are restored afterwards."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """Reading a bomb executes few lines of Python.
 
-    The memory limits bound the work of one line, so a limit on lines also limits the CPU time. The entrance
-    `cli` executes two thirds of its lines in the command instead of the reader.
+    The memory limits bound the work of one line, so a limit on lines also limits the CPU time. With the
+    entrance `cli`, two thirds of the executed lines belong to the command, not to the reader.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 

@@ -126,8 +126,8 @@ def group_by_topic(
     describes the order of the results.
     """
     existing_results: list[TopicResult] = []
-    # One entry for each topic, under the first position that needs one. At first, it contains only the
-    # partitions that do not exist.
+    # The merged results of each topic, under the position at which the topic first has a partition that does
+    # not exist (or first appears, if all exist). At first, only partitions that do not exist are merged.
     merged: dict[int, list[tuple[int, int]]] = {}
     merged_positions: dict[tuple[str, UUID], int] = {}
     index = 0

@@ -249,7 +249,7 @@ def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
     b = new_member(world)
     world.write("t", 0, "x")
     assert world.run(until=lambda: bool(refused))
-    world.fault("stall")  # This delays the response to the client's next Metadata request.
+    world.fault("stall")  # The fault delays the response to the client's next Metadata request.
     world.run(500)
     world.heal()
     world.run(1)  # Wait until all requests that the client sent before the Metadata response have arrived.
