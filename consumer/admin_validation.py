@@ -318,7 +318,7 @@ def principals(name: str, value: Any) -> list[str]:
 
 
 def hmac(name: str, value: Any) -> bytes:
-    """Check the HMAC of a delegation token. The error omits the value, because it serves as a password."""
+    """Check the HMAC of a delegation token. The error omits the HMAC, which serves as a password."""
     if not isinstance(value, bytes):
         raise ConfigError(name, type(value).__name__, "bytes: the `hmac` of a DelegationToken")
     return value

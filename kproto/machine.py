@@ -36,8 +36,8 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 # A time in milliseconds that is later than any other: the value of a deadline that is not set.
 NEVER: Final = 1 << 62
 
-# Maps a state to the states that may directly follow it. These are a set, or a mapping from each next state
-# to the cause of the transition.
+# Maps a state to the states that may directly follow it: a set, or a mapping from each next state to the
+# cause of the transition.
 Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 
 

@@ -575,7 +575,10 @@ class PollOperations:
                     call_interceptor(interceptor, "on_commit", subject, None, dict(offsets), check=nothing)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Run callbacks until `future` completes or `deadline` is reached. Return all their exceptions."""
+        """Run callbacks until `future` completes or `deadline` is reached.
+
+        Returns the exceptions of the callbacks, and the exception of `future` if it failed.
+        """
         runtime = self.runtime
         failures: list[Exception] = []
         try:

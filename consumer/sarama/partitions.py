@@ -115,7 +115,7 @@ class AsyncPartitionConsumer(RecordQueue):
 
 
 class AsyncPartitionConsumers(AsyncBlock):
-    """Consumers of any number of partitions that share one client, for asyncio.
+    """Partition consumers for asyncio. Any number of them share one client.
 
     The options are those of `AsyncConsumer`, except group options, `auto_offset_reset` and deserializers.
     """

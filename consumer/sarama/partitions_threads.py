@@ -84,7 +84,7 @@ class PartitionConsumer:
 
 
 class PartitionConsumers(Block):
-    """Consumers of any number of partitions that share one client, for threads.
+    """Partition consumers for threads. Any number of them share one client.
 
     The options are those of `Consumer`, except group options, `auto_offset_reset` and deserializers.
     """

@@ -162,9 +162,11 @@ class AssertionEndpoint:
 
 
 def assertion_of(values: Mapping[str, Any]) -> Assertion:
-    """Return the `Assertion` that the options `values` describe. Raises ConfigError and MissingExtra.
+    """Return the `Assertion` that the options `values` describe.
 
-    Also creates one assertion, so that a file that cannot be used raises ConfigError now.
+    Raises ConfigError if an option is missing or invalid. Also creates one assertion, so that a file that
+    cannot be used raises ConfigError now. Raises MissingExtra if the assertion must be signed and pyjwt is
+    missing.
     """
     options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
     if "file" in options and len(options) > 1:

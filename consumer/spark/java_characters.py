@@ -1,7 +1,8 @@
 r"""Determines which characters of topic names have the Java property ``\p{NAME}``.
 
-A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. This module lists which of them have each
-property, as documented for java.util.regex.Pattern and java.lang.Character (Java 17).
+A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. For each property, this module
+lists the characters that have it, as documented for java.util.regex.Pattern and java.lang.Character
+(Java 17).
 """
 
 from __future__ import annotations

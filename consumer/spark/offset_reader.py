@@ -260,8 +260,8 @@ class OffsetReader:
     ) -> ResolvedBound:
         """Return the first offset of each partition at or after the partition's timestamp (ms).
 
-        A partition without such an offset has its log's end. With `strict`, for a starting bound, this raises
-        ConfigError unless startingOffsetsByTimestampStrategy is `latest`.
+        If a partition has no such offset, the result is the end of its log. With `strict` (for a starting
+        bound), ConfigError is raised instead, unless startingOffsetsByTimestampStrategy is `latest`.
         """
         offsets = self._retry(
             lambda: self.cluster.list_offsets(timestamps, isolation=self.isolation, timeout=self._timeout)

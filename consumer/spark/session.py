@@ -222,8 +222,7 @@ def _initial_settings(
         # an error.
         defaults["spark.python.unix.domain.socket.enabled"] = "false"
     if "RocksDB" in settings.get(STATE_STORE, ""):
-        # The default replaces Hadoop's LocalFileSystem with a class for plain checkpoint files. The RocksDB
-        # state store needs LocalFileSystem.
+        # The RocksDB state store needs Hadoop's LocalFileSystem, which `_FILE_SYSTEM` in `SETTINGS` replaces.
         del defaults[_FILE_SYSTEM]
     is_python_chosen = "spark.pyspark.python" in {**submitted, **settings}
     if is_python_chosen or "PYSPARK_PYTHON" in os.environ:

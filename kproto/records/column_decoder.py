@@ -349,8 +349,8 @@ def _guess_starts(
         return _NO_GUESS
     which, first_in_range = np.unique(which, return_index=True)
     start, index, batch = start[first_in_range], index[first_in_range], range_batch[which]
-    # Record indexes ascend within a batch. A guess is dropped if its index is not above the previous one.
-    # Reading the records verifies all other guesses.
+    # Record indexes ascend within a batch. A guess is dropped if its index is not above that of
+    # the previous guess. Reading the records verifies all other guesses.
     ascends = np.append(True, (index[1:] > index[:-1]) | (batch[1:] != batch[:-1]))
     return start[ascends], index[ascends], batch[ascends]
 

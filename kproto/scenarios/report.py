@@ -134,7 +134,7 @@ def changes(run: ScenarioRun) -> str:
 
 
 def _written(name: str, value: object) -> str:
-    """Format a value that a parameter replaced. None stands for the client's default."""
+    """Format a scenario's own value, which a parameter replaced. None stands for the client's default."""
     if isinstance(value, tuple):
         return " and ".join(map(str, cast("tuple[object, ...]", value)))
     if name == "static":

@@ -76,6 +76,6 @@ def format_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def parse_partition(text: str) -> tuple[TopicPartition, int | None]:
-    """Parse T:P or T:P:OFFSET; return the partition, and the offset or None."""
+    """Parse T:P or T:P:OFFSET; return the partition and the offset, which is None for T:P."""
     topic, number, *offset = text.split(":")
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None

@@ -116,7 +116,8 @@ class Issuer:
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
         """Return a token that is valid for `seconds` seconds (default: the issuer's `seconds`).
 
-        `claims` replace the usual claims. A claim that is None is omitted.
+        `claims` are added to the usual claims. A usual claim of the same name is replaced. A claim that is
+        None is omitted.
         """
         now = int(time.time())
         all_claims = {

@@ -203,7 +203,7 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 
 
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
-    """Return when an open transaction times out or an unused id expires; NEVER in other states."""
+    """Return the time at which an open transaction times out or an unused id expires, else NEVER."""
     if txn.state is S.ONGOING:
         # As in Kafka, a transaction is not aborted at its timeout, but 1 ms later.
         return txn.started_at + txn.timeout_ms + 1

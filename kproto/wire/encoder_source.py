@@ -24,7 +24,10 @@ class EncoderSource(FunctionSource):
         self.names |= {"check_bytes": runtime.check_bytes, "check_sequence": runtime.check_sequence}
 
     def message_encoder(self, end: str = "return b''.join(w)") -> Any:
-        """Compile `encode(message)`. The statement `end` returns the list `w` of the encoded pieces."""
+        """Compile `encode(message)`.
+
+        `end` is its last statement, which returns the encoded pieces in the list `w`.
+        """
         root = self.object_variable(self.message)
         self.lines.append(f"def encode({root}):")
         self.line("w = []")

@@ -167,7 +167,7 @@ def _ask_leaders(
 ) -> Plan[dict[TopicPartition, T]]:
     """Send each leader a request with the values of its partitions. Retry until each partition has a result.
 
-    Raises the first error that is not retriable.
+    If the error of a partition is not retriable, raises this error.
     """
     pending = dict(values)
     results: dict[TopicPartition, T] = {}

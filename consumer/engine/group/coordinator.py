@@ -150,7 +150,7 @@ class CoordinatorLookup:
         self._failures = 0
 
     def due(self) -> int | None:
-        """Return when the next lookup is due (ms), or None."""
+        """Return when the next lookup is due (ms), or None if no lookup is scheduled."""
         has_next_lookup = self._is_needed and self._call is None and self.node is None
         return self._next_lookup_at if has_next_lookup else None
 

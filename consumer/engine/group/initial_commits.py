@@ -101,7 +101,10 @@ class InitialCommits:
         state.mark_dirty()
 
     def due(self) -> int | None:
-        """Return when the next initial commit is due (ms), or None."""
+        """Return when the next initial commit is due (ms), or None.
+
+        None means that no start offset waits for its commit, or that a commit is in flight.
+        """
         return self._retry_at if self._uncommitted_states and not self._in_flight else None
 
     def pump(self) -> None:

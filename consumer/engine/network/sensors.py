@@ -196,7 +196,7 @@ class NetworkSensors:
             (self.reauthentication_failed if is_renewal else self.authentication_failed).record(1, now)
 
     def forget_other_nodes(self, addresses: Collection[Address]) -> None:
-        """Forget the sensors of all addresses except these."""
+        """Forget the sensors of all nodes whose address is not in `addresses`."""
         for address in self._nodes.keys() - set(addresses):
             del self._nodes[address]
 

@@ -102,7 +102,7 @@ class RecordAccumulator:
         self.delivery_failures = DeliveryFailures()
         # The application's producer, whose methods the deliveries call.
         self.owner: Any = None
-        # Wakes the sender when it has a notification. Called with the guard held.
+        # Wakes the sender when the accumulator has a notification for it. Called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
         # Only for producers without a sender thread: `notify_sender` sets this flag, and the next `send` runs
         # the engine and clears it.

@@ -121,7 +121,7 @@ class ProducerBatch:
         # In the short format: the timestamp (ms) of the last record. None in the general format.
         self.shared_timestamp: int | None = NO_TIMESTAMP
         # The start and end (s since 1970) of the millisecond that `shared_timestamp` denotes. In the general
-        # format, `run_end` is 0.
+        # format, `run_end` is 0, so the run contains no time.
         self.run_start = self.run_end = 0.0
         # The encoded records of a batch from an Arrow table. Such a batch has no `rows`.
         self.encoded: UnnumberedBatch | None = None
@@ -321,7 +321,8 @@ class PartitionQueue:
         self.next_sequence = 0
         # The sequence number that follows the last batch that the leader has accepted in this epoch.
         self.end_of_log = 0
-        # The offset of the last record that the leader has acknowledged, or -1.
+        # The offset of the last record that the leader has acknowledged; -1 until a response contains an
+        # offset.
         self.last_offset = -1
         # Number of batches that have received a sequence number.
         self.numbered = 0

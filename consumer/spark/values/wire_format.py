@@ -64,7 +64,7 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     named_entries = to_numpy(pc.indices_nonzero(is_named), np.uint64).astype(np.int64)
     if not len(named_entries):
         return values, {}
-    # The index in `entries` of each row's last header with this name, or -1.
+    # The index in `entries` of each row's last header with this name, or -1 if the row has none.
     last_entries = np.full(len(values), -1)
     last_entries[np.searchsorted(row_starts, named_entries, side="right") - 1] = named_entries
     has_header = last_entries >= 0

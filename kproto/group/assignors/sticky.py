@@ -195,7 +195,7 @@ class _RackDistance:
         return rack is not None and rack in self.replicas[partition]
 
     def distance_gain(self, partition: TopicPartition, source: str, target: str) -> int:
-        """Return 1 if the partition is farther from `target` than from `source`, -1 if nearer, else 0."""
+        """Return 1 if only `source` is in the rack of a replica, -1 if only `target` is, else 0."""
         return self.is_in_same_rack(source, partition) - self.is_in_same_rack(target, partition)
 
     def near_members_key(self) -> Callable[[TopicPartition], int]:

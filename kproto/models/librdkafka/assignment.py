@@ -5,8 +5,8 @@
 partitions by these rules:
 
 * Removed partitions and their fetchers are stopped before other partitions start. With enable.auto.commit
-  their stored offsets are committed, unless the assignment is lost. Afterwards the stored offsets are
-  dropped, whether they were committed or not.
+  the stored offsets of the removed partitions are committed, unless the assignment is lost. Afterwards these
+  stored offsets are dropped, whether they were committed or not.
 
 * While a commit is in flight, no partition starts, because the commit may change the offset at which the
   partition starts.

@@ -157,8 +157,9 @@ class SaramaBroker(Routine):
     ) -> None:
         """Send `request` as soon as the lock is free, then wake `routine` with "response".
 
-        The payload of the signal is a `BrokerResponse`. A callable builds the request under the lock, and
-        returns None if there is nothing to send. Without `keeps_lock`, the lock is released after the send.
+        The payload of the signal is a `BrokerResponse`. If `request` is a callable, it is called under the
+        lock, and returns the request, or None if there is nothing to send. Without `keeps_lock`, the lock is
+        released after the send.
         """
         build = request if callable(request) else lambda: request
         keeps_lock = keeps_lock and not self.client.dialect.pipelines

@@ -181,7 +181,10 @@ def _decompress_blocks(
     checksum_size: int,
     unpack: Callable[..., int],
 ) -> int:
-    """Decompress the blocks from `at` on into `out`; return the number of bytes. Raises Full."""
+    """Decompress the blocks from `at` on into `out`; return the number of bytes written.
+
+    Raises Full if `out` is too small.
+    """
     capacity, written = len(out), 0
     for block, is_plain in _raw_blocks(data, at, max_block_size, checksum_size):
         size = len(block)

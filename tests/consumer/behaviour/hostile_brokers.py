@@ -46,7 +46,7 @@ AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 
 
 
 def parts(message: Message, path: list[str]) -> Iterator[Message]:
-    """Yield each struct of a message that has the last field of `path`, a list of nested field names."""
+    """Yield the structs in `message` that contain the last field of `path`, a list of nested field names."""
     if len(path) == 1:
         yield message
         return

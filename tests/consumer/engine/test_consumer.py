@@ -1160,9 +1160,9 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
     """When a static leader returns, it assigns the partitions that were added in the meantime.
 
-    Regression (chaos seed 198): the group kept the assignment that the leader had computed before its
-    absence. After its return, the leader assumed that this assignment was based on its current metadata, so
-    it did not notice the added partition.
+    Regression (chaos seed 198): while the leader was absent, the group kept the leader's last assignment.
+    When the leader returned, it assumed that this assignment was based on the leader's current metadata. So
+    the leader did not notice the added partition.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

@@ -154,8 +154,8 @@ def test_a_rebalance_is_measured_from_the_first_join_to_the_assignment() -> None
     latency, join, sync = (
         snapshot.value(name) or 0 for name in ("rebalance-latency-total", "join-time-max", "sync-time-max")
     )
-    # The broker rejects the first JoinGroup with MEMBER_ID_REQUIRED. The metric counts it as a failed
-    # rebalance.
+    # The broker rejects the first JoinGroup with MEMBER_ID_REQUIRED. The metric counts this rejection as a
+    # failed rebalance.
     assert snapshot.value("failed-rebalance-total") == 1
     assert join + sync <= latency <= join + sync + 1_000
     assert snapshot.value("last-rebalance-seconds-ago") == 2

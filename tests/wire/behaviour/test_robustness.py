@@ -306,7 +306,7 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
 
 
 def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int) -> None:
-    """Check that a value for a field that the version lacks is rejected, or dropped if it is ignorable."""
+    """Check that values for fields that the version lacks are rejected, or dropped for ignorable fields."""
     message = sample(cls, version)
     data = message.encode(version)
     for place in all_places(message, version):
