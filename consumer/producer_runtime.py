@@ -141,7 +141,7 @@ class ProducerRuntime:
     # ---- deliveries
 
     async def wait_for_batch(self, batch: ProducerBatch, last_change: int, deadline: int) -> bool:
-        """Wait until `batch` ends, or until any change.
+        """Wait until `batch` ends, or until `changes` differs from `last_change`.
 
         If the batch was split, wait for the part with its first record. Return False if `deadline` (ms) is
         reached first.

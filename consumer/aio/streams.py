@@ -270,7 +270,7 @@ class Streams:
         self._report(event)
 
     async def _open_connection(self, action: Open) -> None:
-        """Resolve the host name, and connect to one of its addresses; or call the dialer, if there is one."""
+        """Call the dialer if there is one. Otherwise connect to one of the addresses of the host name."""
         key, host, port = action.key, action.host, action.port
         self._loop = asyncio.get_running_loop()
         if action.dialer is not None:
@@ -477,7 +477,7 @@ class Streams:
         self._report(event)
 
     def _record_failure(self, protocol: _Protocol) -> None:
-        """Count the address of an ended connection as failed if the broker has never responded."""
+        """Count the address of an ended connection as failed if the broker has never responded on it."""
         route = protocol.route
         if route is not None and route.address is not None and not protocol.responded:
             self._failures.add(route.host, route.address)

@@ -91,7 +91,7 @@ class ConsumerShutdown:
             self._status.source = AssignmentSource.NONE
 
     def release_manual_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Drop the partitions that a new manual assignment omits, and start committing their offsets."""
+        """Start to commit the offsets of partitions that a new assignment omits, and drop the partitions."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)

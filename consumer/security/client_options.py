@@ -30,7 +30,7 @@ _NO_CLASSES: Final = "empty: Java classes are not run"
 
 
 class _Rule(NamedTuple):
-    # Whether a value of the property selects the behaviour that this library always has.
+    # Returns whether this library always behaves as a value of the property requires.
     is_allowed: Callable[[str], bool]
     # The advice in the error for any other value.
     advice: str

@@ -175,7 +175,7 @@ def _read_file(path: Any) -> dict[str, str]:
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
-    """Convert security properties of Java to options. An unsupported one raises ConfigError."""
+    """Convert security properties of Java to options. An unsupported property raises ConfigError."""
     settings = {name: _trim(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     remaining = {name: value for name, value in settings.items() if value}
     options: dict[str, Any] = {}

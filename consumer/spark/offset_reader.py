@@ -105,7 +105,7 @@ class OffsetReader:
 
     @property
     def cluster(self) -> Admin:
-        """The client of the cluster, which is created at first use."""
+        """The admin client for the cluster. The client is created at its first use."""
         if self._cluster is None:
             self._cluster = connect(self.options)
         return self._cluster

@@ -118,7 +118,7 @@ class Broker:
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connection to close at a deadline -> the last response (or None), and the reason for the log.
+        # Connection to close at a deadline -> the last response, if any, and the reason for the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent, so that their next request may be served.
@@ -166,9 +166,8 @@ class Broker:
     def respond(self, conn: int, response: Message) -> None:
         """Send the response to the current request of a connection, if the connection is open.
 
-        The response gets the call's amendments, its injected error, and the throttle time of the API. If it
-        answers a piece of a large request, only the response to the last piece sends a frame, with the merged
-        response.
+        The response gets the call's amendments, its injected error, and the throttle time of the API. The
+        responses to the pieces of a large request are merged, and sent as one frame after the last piece.
         """
         connection = self.connections.get(conn)
         if connection is None or connection.current_call is None:

@@ -76,7 +76,7 @@ _SECRET_FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "RenewDelegationToken": (("", "hmac"),),
 }
 _PLACEHOLDER = b"[hidden]"
-# Records in a message larger than this size (in bytes) are not copied: they are views into its frame.
+# If a frame is larger than this size (in bytes), its records are not copied: they are views into the frame.
 LARGE_FRAME = 1 << 20
 _API_KEYS = {name: key for key, name in API_NAMES.items()}
 

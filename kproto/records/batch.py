@@ -282,7 +282,7 @@ def check_count(batch: Batch, size: int) -> None:
 def parse_records_at(
     batch: Batch, data: bytes, at: int, count: int, before: int, stop: int
 ) -> tuple[list[Record], int]:
-    """Parse `count` records from `at` on; return them and their end.
+    """Parse `count` records from position `at` on; return them and the position after the last one.
 
     `before` is the position of `data` in the `records` field or, for a compressed batch, in the decompressed
     bytes. It is added to the positions in errors. `stop` is the end of the records in `data`.

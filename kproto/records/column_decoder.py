@@ -433,7 +433,7 @@ def _decode_slice(
     record_end += start
     if not np.array_equal(record_end, end):
         return False
-    used = min_width + 1  # The width of the length, and one byte for the attributes.
+    used = min_width + 1  # The width of the record's length, plus one byte for the attributes.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(min_width, width, out=min_width)

@@ -345,7 +345,7 @@ class Wrapper:
 
 
 def wrapper_of(batch: Batch) -> Wrapper | None:
-    """Return the wrapper that a batch was read from, or None."""
+    """Return the wrapper that a batch was read from, or None for a batch without a wrapper."""
     wrapper = getattr(batch.parse, "__self__", None)
     return wrapper if isinstance(wrapper, Wrapper) else None
 

@@ -81,10 +81,10 @@ class MalformedRecord(Exception):
 def parse_records(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[list[Record], int]:
-    """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
+    """Parse `count` records from position `at` on; return them and the position after the last one.
 
-    `append_time` is the timestamp of every record with LogAppendTime, otherwise None. Raises
-    `MalformedRecord`, or `IndexError` if the bytes end too early.
+    The caller checks the returned position. `append_time` is the timestamp of every record with
+    LogAppendTime, otherwise None. Raises `MalformedRecord`, or `IndexError` if the bytes end too early.
 
     The loop reads varints of one or two bytes inline, and calls `_read_varint` for longer ones. Parsing a
     small record therefore takes only 1 µs.

@@ -105,8 +105,8 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     Settling takes at most `ms` of virtual time, in two halves. Between the halves, a record is written to
     every partition.
 
-    A half ends early after a quiet time, in which no application observes an event other than a commit, if
-    the invariants `AT_REST` then hold.
+    A half ends early at the end of a quiet time, if the invariants `AT_REST` hold. In a quiet time, no
+    application observes an event other than a commit.
 
     The quiet time is longer than session.timeout.ms and max.poll.interval.ms in the first half, and longer
     than metadata.max.age.ms in the second. After it, only heartbeats, fetches, commits and metadata refreshes

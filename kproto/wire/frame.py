@@ -241,7 +241,7 @@ class ReceiveBuffer:
         self._body_size, self._body_filled = size, len(start)
 
     def _take_buffer(self, size: int) -> bytearray:
-        """Return a buffer of `size` bytes: the memory of a body that nothing else refers to, or a new one."""
+        """Return a buffer of `size` bytes. Reuse an earlier body to which nothing else refers, if any."""
         for index in range(len(self._reusable)):
             if getrefcount(self._reusable[index]) <= _REFCOUNT_OF_UNUSED:
                 body = self._reusable.pop(index)

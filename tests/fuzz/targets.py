@@ -181,7 +181,7 @@ def outcome(read: Callable[[], T], error: type[Exception] = RecordError) -> T | 
 
 
 def compression(data: bytes) -> None:
-    """Check that all ways to decompress agree: they stay within the limit or raise CodecError.
+    """Check that all ways to decompress agree, and that each stays within the limit or raises CodecError.
 
     The first byte of the input selects the codec and the limits.
     """

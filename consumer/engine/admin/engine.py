@@ -131,7 +131,7 @@ class AdminEngine:
     def complete_closes(self) -> list[Action]:
         """Close the connections and complete the `close` calls, once the last telemetry push has ended.
 
-        Returns no action if `close` was not called, or before the push has ended or timed out.
+        Returns no action until `close` was called and the push has ended or timed out.
         """
         if not self._closes:
             return []

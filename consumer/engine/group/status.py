@@ -150,8 +150,8 @@ class GroupStatus:
         From this call on, the consumer looks up the group's committed offsets before each initial commit
         (M206).
 
-        The values are kept after the partitions are lost, so that the coordinator rejects the offsets of
-        these partitions. It would accept the offsets if they came without a member id.
+        The result stays the same after the partitions are lost, so that the coordinator rejects the offsets
+        of these partitions. The coordinator would accept offsets without a member id.
 
         The result is ("", -1) before the first assignment, and while partitions are assigned with assign().
         """

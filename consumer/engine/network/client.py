@@ -184,7 +184,7 @@ class NetworkClient:
         one_way: bool = False,
         purpose: Any = None,
     ) -> Call:
-        """Send a request to the broker `node`; None means any broker. Every call reaches `finished`."""
+        """Send a request to the broker `node` (None: any). Every call is added to `finished` when it ends."""
         timeout = self.request_timeout_ms if timeout_ms is None else timeout_ms
         call = Call(
             request,
@@ -200,7 +200,7 @@ class NetworkClient:
         try:
             self._dispatch(call, now)
             return call
-        except BaseException:  # Ctrl-C: the call fails as if its connection had broken
+        except BaseException:  # After Ctrl-C the call fails as if its connection had broken.
             self._fail_interrupted(call, now)
             raise
 
@@ -349,7 +349,7 @@ class NetworkClient:
         the metadata lists another broker there.
 
         After such a response, the client connects without an expected broker. So it works with a proxy that
-        changes node ids, and with wrong metadata. Java's client does not.
+        changes node ids, and with wrong metadata. Java's client works with neither.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:

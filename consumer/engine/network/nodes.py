@@ -93,7 +93,7 @@ class NodeStates:
         return earlier_timeouts > 0
 
     def clear_timeouts(self, address: Address, api_key: int) -> None:
-        """Reset the timeout of an API, because the broker at the address has responded to such a request."""
+        """Reset an API's timeout at an address, because the broker has responded to a request of this API."""
         self._timeouts.pop((address, api_key), None)
 
 

@@ -104,8 +104,8 @@ class RecordAccumulator:
         self.owner: Any = None
         # Wakes the sender when the accumulator has a notification for it. Called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Only for producers without a sender thread: `notify_sender` sets this flag, and the next `send` runs
-        # the engine and clears it.
+        # Only for producers without a sender thread: `notify_sender` sets this flag. The next `send` clears
+        # the flag, and runs the engine.
         self.sender_notified = False
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why_waiting = ""

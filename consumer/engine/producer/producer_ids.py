@@ -39,7 +39,7 @@ class SequenceNumbers:
         # The producer id, and the first epoch that each partition uses with it.
         self._identity: ProducerIdAndEpoch | None = None
         self._call: Call | None = None  # The InitProducerId request in flight.
-        self._request_at = 0  # When a producer id may be requested (ms).
+        self._request_at = 0  # The earliest time (ms) of the next request for a producer id.
         self._failures = 0
 
     @property
@@ -96,7 +96,7 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new producer id or epoch, the method first assigns one to the queue.
+        If the queue needs a new producer id or epoch, the queue gets it before the batch gets its number.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

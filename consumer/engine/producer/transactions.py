@@ -435,9 +435,9 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, which also fences the previous producer of this transactional id.
+        """Request a producer id, or the next epoch of the current id while a transaction is aborted.
 
-        While it aborts a transaction, the producer requests the next epoch of its own id instead.
+        A request for a producer id also fences the previous producer of this transactional id.
         """
         current = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, current)

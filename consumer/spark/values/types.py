@@ -63,7 +63,7 @@ class ColumnFormat:
         """Return these options, completed with the registry's latest schema if they contain no schema.
 
         The schema is requested once for each query, so the query's columns stay the same while the registry
-        changes. Raises NoSuchSchema, RegistryFailed.
+        changes. Raises NoSuchSchema if the subject has no schema, and RegistryFailed if the request fails.
         """
         if self.registry is None or self.subject is None or self.format not in _SCHEMA_REPRESENTATIONS:
             return self

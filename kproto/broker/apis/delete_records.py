@@ -50,7 +50,10 @@ def handle_delete_records(broker: Broker, call: Call) -> Result:
 def _delete_records(
     broker: Broker, topic_name: str, requested: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
-    """Delete the records of a partition before the requested offset, or return an error."""
+    """Delete the records of a partition before the requested offset.
+
+    Return an error if the partition is unknown, the topic is only compacted, or the offset is out of range.
+    """
     index = requested.partition_index
     topic = broker.topics.named(topic_name)
     partition = find_partition(broker.topics, topic_name, index)

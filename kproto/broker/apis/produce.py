@@ -323,7 +323,7 @@ def _transaction_message(error: ErrorCode) -> str | None:
 def _append(
     broker: Broker, topic: Topic, partition: Partition, data: PartitionProduceData, version: int
 ) -> PartitionProduceResponse:
-    """Validate the batch of one partition and append it, or return an error.
+    """Validate the batch of one partition. Append it if it is valid, otherwise return an error.
 
     A duplicate of a stored batch is not appended: the result is that of the stored batch.
     """

@@ -336,7 +336,7 @@ class JavaState:
     # The result of groupMetadata(): the generation of the last completed join, even if the membership was
     # lost later.
     group_metadata: JavaGeneration = NO_GENERATION
-    # The first exception of the listener or the assignor in this rebalance, which poll throws.
+    # The exception that poll throws: the first one of the listener or the assignor in this rebalance.
     callback_exception: tuple[str, str] | None = None
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False
@@ -418,7 +418,7 @@ class JavaState:
 def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
     """Return the state of a consumer before its first event.
 
-    The assignors are those of the application, or else those of the configuration or the release's default.
+    The assignors are those of the application, else those of the configuration, else the release's default.
     """
     custom_assignors = cast(
         "tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ())

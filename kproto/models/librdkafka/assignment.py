@@ -81,7 +81,7 @@ def clear(state: LibrdkafkaState) -> int:
 
 
 def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
-    """Remove `partitions`; return None, or the error, after which no partition is removed.
+    """Remove `partitions` and return None. If one is not assigned, remove none and return the error.
 
     Follows rd_kafka_assignment_subtract.
     """

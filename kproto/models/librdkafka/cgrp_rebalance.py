@@ -213,7 +213,11 @@ def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
-    """Add the new partitions, rejoin or leave, after the partitions of an incremental revoke were removed."""
+    """Continue after the partitions of an incremental revoke were removed.
+
+    A terminating member leaves. Other members add their new partitions. Without new partitions they rejoin if
+    needed.
+    """
     if state.terminating:
         unassign(state)
         state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)

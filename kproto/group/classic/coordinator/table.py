@@ -206,7 +206,7 @@ def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
     for deadline, kind, member_id in sorted(due, key=itemgetter(0)):
         if deadline == _current_deadline(group, kind, member_id):
             TABLE[kind, group.state].act(context, group, member_id)
-    # The caller has taken the group out of `coordinator.deadlines`. This puts the group back.
+    # The caller has taken the group out of `coordinator.deadlines`. `wake_at` puts the group back.
     group.wake = NEVER
     context.wake_at(group, group.earliest_deadline())
 

@@ -69,7 +69,7 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Report the error to the application if JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
+    """Report the error to the application if the refused request is JoinGroup or SyncGroup (M25)."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
         fail(member, event.error, type(event.error).__name__, out)

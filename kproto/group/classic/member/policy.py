@@ -26,7 +26,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # checks.
     check_inherited_plan: bool = False
     # Whether a member rejoins if it cannot decode its assignment, and whether an empty assignment field means
-    # no partitions. Java raises an error from each poll until the coordinator removes the member.
+    # no partitions. In both cases Java raises an error from each poll, until the coordinator removes the
+    # member.
     replaces_unreadable_assignment: bool = False
     # Whether a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response. Java raises the
     # error, although the coordinator will soon have loaded the group.
