@@ -100,8 +100,8 @@ class ProducerRuntime:
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait as `wait` does, for memory. A change may wake only the first of the tasks in `line`.
 
-        Calls with a lower `place` are woken first. After its last wait in a line, a call calls `leave_line`.
-        All waiting threads are woken, because there are few of them.
+        Tasks with a lower `place` are woken first. After its last wait in a line, a task must call
+        `leave_line`. All waiting threads are woken, because there are few of them.
         """
         return await self.wait(last_change, deadline)
 

@@ -229,7 +229,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a member's metadata; a client that is not a member passes the group's name instead.
+    """Check the metadata of a member, or the group's name that a client without membership passes.
 
     For a group's name, returns metadata without a member: the generation is -1 and the member id is empty.
     """

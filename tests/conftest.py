@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """If judges are required, fail a module that is skipped because it cannot import a package."""
+    """With KPROTO_JUDGES=required, fail a module that is skipped because a package is missing."""
     report = yield
     _fail_if_an_import_is_missing(report)
     return report
@@ -79,7 +79,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """If judges are required, fail a test that is skipped because it cannot import a package."""
+    """With KPROTO_JUDGES=required, fail a test that is skipped because a package is missing."""
     report = yield
     _fail_if_an_import_is_missing(report)
     return report

@@ -48,8 +48,8 @@ class TaskWaiters:
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait as `wait` does, but also until all tasks before this one in `line` have been woken.
 
-        Each task has its own `place`, and those with lower places are woken first. When it has ended its last
-        wait, the task must call `leave_line`.
+        Each task has its own `place`, and those with lower places are woken first. After its last wait in
+        a line, a task must call `leave_line`.
         """
         remaining_ms = deadline - now()
         if self.changes != last_change or remaining_ms <= 0:

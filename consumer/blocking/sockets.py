@@ -494,7 +494,7 @@ class Sockets:
     # ---- the end
 
     def _on_broken(self, key: int, why: str, events: _Events, *, denied: bool = False) -> None:
-        """Close a connection and report `Broken`, or try the next address if no response has arrived."""
+        """Try the next address if no response has arrived; otherwise close and report `Broken`."""
         conn = self._connections.get(key)
         if conn is not None and conn.connected and conn.addresses and not (conn.responded or denied):
             self._on_address_failed(conn, why)

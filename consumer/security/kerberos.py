@@ -82,7 +82,10 @@ class Kerberos:
         _import_gssapi()
 
     def login(self, host: str) -> KerberosLogin:
-        """Begin a login at the broker `host`, and return it. May wait for the KDC. Raises NoToken."""
+        """Begin a login at the broker `host`, and return it. May wait for the KDC.
+
+        Raises NoToken if the login cannot begin.
+        """
         service = f"{self.service}@{self.host or host}"
         try:
             gssapi = _import_gssapi()
@@ -122,11 +125,14 @@ class KerberosSource:
     shared: ClassVar[bool] = False
 
     def blocking(self) -> KerberosLogin:
-        """Return a new login. Raises NoToken."""
+        """Return a new login. Raises NoToken if the login cannot begin."""
         return self.kerberos.login(self.host)
 
     async def awaited(self) -> KerberosLogin:
-        """Return a new login, which a separate thread begins. Raises NoToken."""
+        """Return a new login, which a separate thread begins.
+
+        Raises NoToken if the login cannot begin.
+        """
         try:
             return await call_in_thread(self.blocking, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.

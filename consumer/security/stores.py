@@ -187,7 +187,7 @@ def _read_blocks(option: str, value: str, allowed: str) -> _Blocks:
 
 
 def _parse_blocks(text: str) -> _Blocks:
-    """Find the complete blocks in a text. Of their headers, only those of an encrypted key are kept."""
+    """Find the complete blocks in a text. Only the block of an encrypted key keeps its headers."""
     certificates: list[str] = []
     keys: list[str] = []
     for match in _BLOCK.finditer(text):

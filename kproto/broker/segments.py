@@ -36,7 +36,10 @@ class Segment:
     largest_timestamp: int = -1
 
     def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
-        """Return whether a batch fits into this segment within `limits`; if not, the log rolls a new one."""
+        """Return whether a batch fits into this segment within `limits`.
+
+        If it does not fit, the log rolls a new segment.
+        """
         if not self.size:
             return True
         exceeds_ms = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms

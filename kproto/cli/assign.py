@@ -94,8 +94,8 @@ def _run_assignor(options: argparse.Namespace) -> int:
 def _read_group(options: argparse.Namespace) -> AssignorInput:
     """Return the group that the arguments or the file describe.
 
-    Raises ConfigError if `--file` is combined with arguments that describe a group, or cannot be read. Exits
-    with a usage message if the group is incomplete or not valid.
+    Raises ConfigError if `--file` is combined with arguments that describe a group, or if the file cannot
+    be read. Exits with a usage message if the group is incomplete or not valid.
     """
     from ..inspect import assignments
     from ..inspect.json_lines import BadQuestion, parse_question

@@ -21,7 +21,7 @@
 * Rows are processed in slices that fit into a cache.
 
 * A record is irregular if a length does not fit into the record, if the varint of a length or an offset delta
-  has more than 5 bytes, or if that of a timestamp delta has more than 8 bytes.
+  has more than 5 bytes, or if the varint of a timestamp delta has more than 8 bytes.
 
 * If a record is irregular, `read` returns None. The caller then reads row by row, which finds the position of
   the error.
@@ -327,8 +327,8 @@ def _guess_starts(
     attributes = np.flatnonzero((searched[1:] == 0) & (searched[:-1] != 0)) + 1
     searched_end = np.cumsum(end - begin + 1)
     which = np.searchsorted(searched_end, attributes, side="right")  # The index of the candidate's range.
-    # Ranges with more candidates are skipped: checking the candidates would take longer than reading record
-    # by record.
+    # Ranges with more than `_MAX_CANDIDATES` are skipped: checking the candidates would take longer than
+    # reading record by record.
     has_few = (np.bincount(which) <= _MAX_CANDIDATES)[which]
     attributes, which = attributes[has_few], which[has_few]
     attributes += (end - searched_end)[which]  # Convert positions in `searched` to positions in the arena.

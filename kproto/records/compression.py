@@ -21,8 +21,8 @@
 
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 
-* With these limits, compressed data that does not contain records is rejected within 100 ms, using at most 50
-  MB of memory. A record of 10 MB of zeros is accepted.
+* With the default limits, compressed data that does not contain records is rejected within 100 ms, using at
+  most 50 MB of memory. A record of 10 MB of zeros is accepted.
 
 * `CodecError` is raised for malformed input, and for an output that exceeds its limit. The readers of batches
   convert it to a `RecordError` with the batch's position.

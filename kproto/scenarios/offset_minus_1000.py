@@ -188,7 +188,7 @@ REVOKED = (
 
 
 def _explanation(request: Request) -> str:
-    """Explain the outcome of a request by the offset of its final assignment."""
+    """Explain the outcome of a request by `request.assigned`, the last assigned offset."""
     return {None: REVOKED, WANTED: LATER}.get(request.assigned, EVENT)
 
 

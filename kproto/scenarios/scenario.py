@@ -157,7 +157,7 @@ class ScenarioRun:
         return world
 
     def clients(self, *written: str) -> tuple[str, ...]:
-        """Return the clients of this run: the client of the parameters, or `written` if they set none."""
+        """Return the clients of this run: `written`, unless the parameters set a client."""
         if self.parameters.client is None:
             return written
         self._replaced["client"] = list(written)

@@ -138,7 +138,7 @@ class CompletedFetch:
         # The fetches from the same response, in the order of the response. Small fetches of one response are
         # decoded together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
-        # Whether the values of `_columns` are views of pooled memory, which `Columns.release` returns.
+        # Whether `_columns` has views of pooled memory, which `Columns.release` returns to the pool.
         self._lent = False
         self.position = position
         # `_epochs`: a pair (first offset, leader epoch) for the first batch, and for each batch whose epoch
@@ -407,7 +407,7 @@ class CompletedFetch:
         return records
 
     def _next_batch(self) -> Batch | None:
-        """Return the next batch with records for the application, or None at the end.
+        """Return the next batch with records for the application, or None if no such batch is left.
 
         Control batches and batches of aborted transactions are skipped: the position moves past them.
         """

@@ -16,7 +16,8 @@ Rules:
 * An error of a partition is raised as soon as the records before it have been returned. Other partitions are
   still read.
 
-* Until the application seeks in the partition, every poll that has no records raises the error again.
+* Every poll that has no records raises the partition's error again, until the application seeks in the
+  partition.
 
 * Ctrl-C may interrupt any line, most likely during decoding. `reading` is then the partition whose records
   were taken from the buffer but not returned.

@@ -164,10 +164,11 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
+        """Commit the position of each partition that is not in `held`.
 
         If returned records of a partition are still being processed, `held` maps the partition to its first
-        unprocessed offset. All other returned records count as processed from now on.
+        unprocessed offset, which is committed instead of the position. All other returned records count as
+        processed from now on.
 
         The commit fails if partitions with uncommitted records were lost, and the application has not been
         notified of the loss yet (M95).

@@ -183,8 +183,8 @@ class InitialCommits:
     def _on_committed(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
         """Let polls return the records of these partitions, or schedule a retry of the initial commit.
 
-        The next polls raise an error that is not retried. While the consumer is being closed, no commit is
-        retried, and the partitions are reported as uncommitted.
+        If the commit cannot be retried, the next poll raises `error`. While the consumer is being
+        closed, no commit is retried, and the partitions are reported as uncommitted.
         """
         core = self._core
         states_to_retry: list[PartitionState] = []

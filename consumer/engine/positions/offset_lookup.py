@@ -71,8 +71,8 @@ States = dict[TopicPartition, PartitionState]
 
 NOT_IN_RESPONSE = "the response does not contain it"
 NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
-# Special timestamp -> the one to look up instead if the leader returns no offset for it. A log without
-# records has no maximum timestamp. A log without tiered segments has no latest tiered offset.
+# Special timestamp -> the timestamp to look up next if the leader returns no offset for the special one. A
+# log without records has no maximum timestamp. A log without tiered segments has no latest tiered offset.
 SUBSTITUTES = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 

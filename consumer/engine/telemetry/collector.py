@@ -88,7 +88,7 @@ class MetricsCollector:
                 points.append(MetricPoint(name, value, attributes, now_ns))
                 continue
             pushed, start_ns = known.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
-            # A sum that is smaller than the pushed one belongs to a sensor that was re-created.
+            # A sum that is smaller than the last pushed sum belongs to a sensor that was re-created.
             change = value - pushed if value >= pushed else value
             temporality = Temporality.DELTA if is_delta else Temporality.CUMULATIVE
             points.append(MetricPoint(name, change, attributes, now_ns, start_ns, temporality, True))

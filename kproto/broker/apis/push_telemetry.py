@@ -34,7 +34,7 @@ def handle_push_telemetry(broker: Broker, call: Call) -> Result:
 def _push_error(
     request: PushTelemetryRequest, instance: ClientMetricsInstance, max_bytes: int, now: int
 ) -> ErrorCode:
-    """Return the error for a push, or NONE."""
+    """Return the error for a push, or NONE if the push is accepted."""
     if instance.is_terminating:
         return ErrorCode.INVALID_REQUEST
     if not instance.accepts_push(now) and not request.terminating:

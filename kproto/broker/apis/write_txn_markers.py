@@ -91,7 +91,7 @@ def _write_marker(
 
 
 def _epoch_error(partition: Partition, marker: WritableTxnMarker) -> ErrorCode:
-    """Return the error for a marker whose producer epoch or coordinator epoch is too low, or NONE."""
+    """Return the error if the marker's producer epoch or coordinator epoch is too low, else NONE."""
     state = partition.producers.entry(marker.producer_id)
     if state is None:
         return ErrorCode.NONE

@@ -6,7 +6,7 @@
 
 * M140, M149: A position with an epoch is validated before the first fetch, and again after a leader change.
 
-* M150: If, in the leader's log, the position's epoch ends before the position, the log was truncated. The
+* M150: If the position is beyond the end of its epoch in the leader's log, the log was truncated. The
   position then moves to the end of that epoch.
 """
 

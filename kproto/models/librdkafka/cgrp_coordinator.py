@@ -23,7 +23,7 @@ from .state import COORD_EDGES, UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaSt
 
 # The minimum interval between two FindCoordinator requests while the coordinator is unknown.
 QUERY_INTERVAL_MS = 500
-# The time until the connection to the coordinator is open again after it was lost.
+# The time from the loss of the connection to the coordinator until the connection is open again.
 RECONNECT_MS = 100
 # Default of coordinator.query.interval.ms.
 RELAXED_QUERY_INTERVAL_MS = 600_000

@@ -46,7 +46,7 @@ MAX_MESSAGE_BYTES = 400
 
 @dataclass
 class Sent:
-    """A record that `send` has accepted, and the times at which its delivery ended (exactly one)."""
+    """A record that `send` has accepted. Its delivery must end once, so `ended_at` must get one time."""
 
     delivery: Delivery
     partition: tuple[str, int]

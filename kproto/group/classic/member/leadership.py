@@ -13,8 +13,8 @@
 * M206: by default, a new partition without a committed offset is read from its first record. A start at the
   latest offset would skip the records written before the group noticed the partition.
 
-* M206: every assignment carries these partition counts in its user data, so that every later leader knows
-  them. Other clients ignore this user data.
+* M206: every assignment carries the stored partition counts in its user data, so that every later leader
+  knows them. Other clients ignore this user data.
 
 * R226: the user data of the sticky assignor contains no counts, because sarama's members would return them
   as the user data of their next subscription.

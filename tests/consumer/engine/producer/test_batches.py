@@ -104,8 +104,8 @@ def test_the_batches_from_the_first_missing_one_on_lose_their_sequence_numbers(
     queue.resume()
     assert [batch.sequence for batch in queue.waiting] == [0, -1, -1, -1]
     assert (queue.needs_new_epoch, queue.halted, queue.out_of_order) == (True, False, [])
-    # Since the first `resume`, no further batch was marked as missing from the log. The second one therefore
-    # changes no sequence number.
+    # Since the first `resume`, no further batch was marked as missing from the log. The second `resume`
+    # therefore changes no sequence number.
     queue.halted, queue.needs_new_epoch = True, False
     queue.resume()
     assert [batch.sequence for batch in queue.waiting] == [0, -1, -1, -1]

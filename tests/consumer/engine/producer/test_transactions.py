@@ -518,7 +518,8 @@ def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers()
 def test_before_kafka_2_5_batches_are_renumbered_if_the_producers_records_were_deleted() -> None:
     """The log start offset is above the last acknowledged offset, so deletion explains the missing records.
 
-    As in Java, the transaction need not be aborted: its batches are sent again, beginning with 0.
+    As in Java, the transaction need not be aborted: its batches are sent again, with sequence numbers
+    from 0.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
