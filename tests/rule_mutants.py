@@ -56,7 +56,7 @@ def answer_other_errors(cell: Cell) -> Cell:
             if isinstance(action, SendResponse):
                 _replace_errors(action.response)
 
-    # The cell may answer every code. Otherwise the check of the table would detect the mutant before a test
+    # The mutant may answer every code. Otherwise the check of the table would detect the mutant before a test
     # of the rule does.
     return cell._replace(act=act, errors=tuple(ErrorCode))
 

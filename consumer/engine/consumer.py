@@ -392,7 +392,7 @@ class ConsumerEngine:
             self.fetcher.pump()
 
     def _next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return the next error for poll to raise, or None.
+        """Return the next error for poll to raise, or None if there is none.
 
         With `include_raised`, the result may be an error that poll has already raised and that still blocks a
         partition or the group.

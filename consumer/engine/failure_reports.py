@@ -77,7 +77,8 @@ class FailureReports:
         if not repeated:
             for (name, _), earlier_failure in self._failures.items():
                 if name == request:
-                    # The previous attempt for `subject` succeeded, so its earlier failures have ended.
+                    # The previous attempt for `subject` succeeded, so the earlier failures of `subject` have
+                    # ended.
                     earlier_failure.first_and_last.pop(subject, None)
         first, last = failure.first_and_last.get(subject, (now, now))
         if not repeated or now - last > self._pause_ms:

@@ -253,7 +253,10 @@ class Registry:
         normalize: bool,
         response_field: str,
     ) -> int:
-        """Look up or register a schema under a subject, and return a field of the response."""
+        """Look up a schema under a subject, or register it if `register` is true.
+
+        Returns the number in the field `response_field` of the response.
+        """
         path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
         query = f"?normalize={'true' if normalize else 'false'}"
         body = json.dumps(definition).encode()

@@ -217,7 +217,7 @@ def _option_error(name: str, value: object, allowed: str) -> ConfigError:
 
 
 def _tls_settings(values: Mapping[str, Any]) -> Tls:
-    """Return the TLS settings of the application's `ssl_context` if set, else of the other options."""
+    """Return the TLS settings: from `ssl_context` if it is set, else from the other options."""
     own_context = values.get("ssl_context")
     if own_context is not None:
         for name in values:

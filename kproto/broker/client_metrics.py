@@ -176,7 +176,7 @@ class ClientMetricsInstance:
         result is True, and `now` is recorded as the time of this request.
 
         The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
-        The time of such a request is not recorded.
+        If only this last error permits the request, its time is not recorded.
         """
         recorded = [at for at in (self.last_get, self.last_push) if at is not None]
         if not recorded or now - max(recorded) >= self.push_interval_ms:

@@ -153,7 +153,7 @@ def _remaining_records(
     """Return the records of a batch that compaction keeps.
 
     `is_discarded` is the result of `on_batch_read`. `is_expired` says whether the batch's delete horizon has
-    passed. A discarded marker is kept until then.
+    passed. A discarded marker is kept until its batch's delete horizon has passed.
     """
     if batch.is_control:
         return [] if is_discarded and is_expired else records

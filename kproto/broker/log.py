@@ -328,8 +328,8 @@ class Log:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
 
-        An epoch older than all known epochs ends at the first offset of the oldest known epoch. For -1, and
-        for an epoch newer than the current one, both fields are -1.
+        An epoch older than all known epochs ends at the first offset of the oldest known epoch. For
+        epoch -1, and for an epoch newer than the current one, both fields of the result are -1.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)

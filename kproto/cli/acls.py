@@ -120,7 +120,7 @@ def _add_right_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _selected_resource(options: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the type and the name of the resource in the options; ("any", None) if they name none."""
+    """Return the type and the name of the resource in the options; ("any", None) if no option names one."""
     if options.cluster:
         return "cluster", "kafka-cluster"
     for option, resource_type in _RESOURCES.items():

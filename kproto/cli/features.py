@@ -127,7 +127,7 @@ def _print_features(features: FeatureMetadata, *, as_json: bool) -> None:
 
 
 def _requested_updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
-    """Return the updates that NAME=LEVEL or --release-version asks for, by name of the feature."""
+    """Map the name of each feature to the update that NAME=LEVEL or --release-version requests."""
     from consumer import FeatureUpdate
 
     upgrade_type = "upgrade"

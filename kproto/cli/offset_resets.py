@@ -52,7 +52,7 @@ def new_offsets(
 def clamp_to_log(
     admin: Admin, targets: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
-    """Raise offsets below the log start offset to it, and lower offsets above the log end offset to it.
+    """Move offsets that are outside the log to the log start offset or the log end offset.
 
     Return the offsets, and a note about each offset that was changed.
     """

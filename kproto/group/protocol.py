@@ -472,7 +472,7 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions unless it is active until then.
+        """Return the time at which the member loses its partitions if it is inactive until then.
 
         Returns None if the member has no such deadline. A member is active while the coordinator
         responds and the application polls.

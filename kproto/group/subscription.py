@@ -192,7 +192,7 @@ def _sorted_topics(topics: Iterable[str], message: str, version: int) -> list[st
 
 
 def _encode_with_version(body: Message, version: int) -> bytes:
-    """Return the bytes of `version` and of the message. Raises UnsupportedVersion for an unknown version."""
+    """Encode `version` and then the message. Raises UnsupportedVersion for an unknown version."""
     check_version(type(body), version)
     return version.to_bytes(_VERSION_SIZE, "big") + body.encode(version)
 

@@ -78,7 +78,7 @@ def message(value: Message) -> str:
         return f"<pre>{_escape_text(_shorten(repr(value), _MAX_REPR_CHARACTERS))}</pre>"
     version, data = encoding
     name = type(value).__name__
-    # Usually the first bytes of a long message contain enough fields to show. Otherwise the whole message is
+    # If the first bytes of a long message contain fewer fields than the table can show, the whole message is
     # decoded.
     spans = annotate(type(value), data[:_PREFIX_SIZE], 0, version).spans
     if len(data) > _PREFIX_SIZE and len(spans) < _MAX_FIELDS:

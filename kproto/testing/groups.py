@@ -108,7 +108,7 @@ class Group(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.topics, brokers=self.brokers, trace=False)
         self.applications: dict[str, object] = {}
-        # The number of `join` calls so far. It numbers the names of the members.
+        # The number of `join` calls so far. The name of each new member contains it.
         self._joined = 0
 
     # ---- members

@@ -188,7 +188,7 @@ def _limit_lines(lines: int) -> Generator[None]:
         return trace
 
     def trace_compilation(frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace no lines while a codec is being compiled.
+        """Turn off the tracing of lines while a codec is being compiled.
 
         Tracing makes the compilation 30 times slower.
         """

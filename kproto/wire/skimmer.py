@@ -145,7 +145,7 @@ class _Skimmer:
             else:
                 count, content = group
                 pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), content, tail)))
-        # `group_elements` has skipped and counted the elements of the largest array a second time.
+        # Undo the effects of `group_elements`, which has skipped and counted the largest array again.
         self.at, self.elements = end, elements
         self._pause_at = elements + STRIDE
         return pieces

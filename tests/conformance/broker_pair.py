@@ -301,7 +301,7 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists all entries of the broker.
+    """Return whether the request selects entries without naming them, such as all users.
 
     The response to such a request also contains entries that other tests created.
     """

@@ -225,7 +225,7 @@ def test_the_calls_of_a_loss_reproduce_its_world(tmp_path: Path) -> None:
 def test_own_invariants_are_checked_after_the_world_has_settled() -> None:
     """`teardown` checks a user's own invariants after it has written the last records.
 
-    The invariant in this test holds until a member reads these records.
+    The invariant in this test holds until a member reads the last record.
     """
 
     class Lasts(Group):

@@ -521,8 +521,8 @@ class Fetcher:
     def _update_log_offsets(self, state: PartitionState, entry: PartitionData) -> None:
         """Store the log's offsets from the partition's entry in a response."""
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
-        # offset nevertheless, which is ignored.
+        # With read_uncommitted, records are read up to the high watermark. The last stable offset, which
+        # brokers return in this case too, is ignored.
         stable = entry.last_stable_offset if self._committed_only else -1
         if stable != state.last_stable_offset:
             state.stable_since = self._core.now

@@ -453,7 +453,7 @@ class Membership:
             self.apply_event(protocol.Tick())
 
     def assignment_deadline(self) -> int | None:
-        """Return when (ms) the member loses its partitions unless it is active until then.
+        """Return the time (ms) at which the member loses its partitions if it is inactive until then.
 
         Returns None if the member has no such deadline, or if there is no member.
         """

@@ -169,7 +169,7 @@ class MetadataUpdater:
         self._refresh_after(max(0, at - self._core.now))
 
     def _refresh_after(self, wait_ms: int) -> None:
-        """Refresh all topics in use after `wait_ms`, or at the scheduled time if that is earlier."""
+        """Refresh the metadata of all topics in use after `wait_ms`, or earlier if a refresh is scheduled."""
         at = self._core.now + wait_ms
         self._next_refresh_at = at if self._next_refresh_at is None else min(self._next_refresh_at, at)
 
@@ -275,7 +275,7 @@ class MetadataUpdater:
     def _on_failed_request(self, call: Call, why: str) -> None:
         """Schedule the next attempt, and report why no broker returns metadata.
 
-        `why` says why the response contains no metadata. It is "" if there is no response.
+        `why` says why the response contains no metadata. If there is no response, `why` is "".
         """
         core = self._core
         if self._is_full_refresh:

@@ -293,7 +293,7 @@ class ProducerEngine:
     def _expire_batches(self, queue: PartitionQueue) -> None:
         """Fail each batch of the queue that has exceeded delivery.timeout.ms.
 
-        Then schedule the queue for the earliest delivery timeout of its remaining batches.
+        Then schedule the next visit to the queue at the earliest delivery timeout of the remaining batches.
         """
         timeout_ms = self.options.delivery_timeout_ms
         batches = queue.open_batches()

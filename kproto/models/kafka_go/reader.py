@@ -99,7 +99,7 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """Commit the event's offsets or, if it has none, the read position of each partition.
+    """Commit the event's offsets or, if the event has none, the read position of each partition.
 
     Follows CommitMessages.
     """

@@ -94,7 +94,7 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
 def _main_thread_deadline(state: LibrdkafkaState) -> int | None:
     """Return the time at which the main thread wakes next, or None if no timer runs.
 
-    The work of deadlines up to the last wakeup is done, even if such a deadline is still set.
+    Deadlines up to the last wakeup are ignored, because that wakeup has already handled them.
     """
     deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord.state is not UP:

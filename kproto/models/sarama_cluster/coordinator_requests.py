@@ -14,8 +14,8 @@ The routines follow CommitOffsets, release and closeCoordinator.
 * A commit is retried immediately, up to Group.Offsets.Retry.Max times (3). It fails if any of its partitions
   has an error.
 
-* A release stops all partition consumers, dwells and commits. The dwell is a pause of 100 ms, so that other
-  members can commit. A closing Consumer does not dwell.
+* A release stops all partition consumers, then dwells, then commits. The dwell is a pause of 100 ms, so that
+  other members can commit. A closing Consumer does not dwell.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class _ModelConnection:
     frames: Frames = field(default_factory=Frames)
 
     def earliest_deadline(self) -> int | None:
-        """Return the earliest deadline of a request, or None."""
+        """Return the earliest deadline of an open request, or None if no request is open."""
         earliest = None
         for _, _, deadline in self.in_flight:
             if earliest is None or deadline < earliest:

@@ -666,7 +666,7 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
     """`position` returns a committed offset without waiting for a record.
 
-    The offset is the end of the log, so no record arrives during the call.
+    The committed offset is the end of the log, so no record arrives during the call.
     """
     fill(broker, 5)
     with Admin(broker) as cluster:

@@ -26,7 +26,7 @@ def tp(text: str) -> TopicPartition:
 
 
 def wants(topics: str = "t", owned: str = "", generation: int | None = None, **fields: Any) -> Subscription:
-    """Return the subscription of a member that owns `owned`, for example wants("t u", "t-0 t-1", 3)."""
+    """Return a member's subscription, for example wants("t u", owned="t-0 t-1", generation=3)."""
     owned_partitions = tuple(tp(text) for text in owned.split())
     return Subscription(topics=tuple(topics.split()), owned=owned_partitions, generation=generation, **fields)
 

@@ -131,7 +131,7 @@ def _leave_after_unsubscribe(member: Member, now: int, out: Actions) -> None:
 
 
 def on_close(member: Member, event: CloseRequested, now: int, out: Actions) -> None:
-    """Revoke all partitions, leave the group if `event.leave`, and close within the timeout (M98)."""
+    """Revoke all partitions, leave the group if `event.leave` is true, and close within the timeout (M98)."""
     member.close_ends_at = now + event.timeout_ms
     member.leaves_on_close = event.leave
     member.topics, member.pattern = frozenset(), None

@@ -84,7 +84,7 @@ def cluster_of(*leaders: int, brokers: int = 3) -> MetadataResponse:
 
 
 def view_of(*leaders: int, brokers: int = 3) -> ClusterView:
-    """Return a view of the cluster that `cluster_of` describes."""
+    """Return a view that contains the metadata that `cluster_of` returns."""
     view = ClusterView()
     view.update(cluster_of(*leaders, brokers=brokers), 0, version=9, everything=True)
     return view
