@@ -6,8 +6,8 @@ Rules:
 
 * Any other column raises ConfigError, because its content would be lost.
 
-* A row goes to the partition in its column `partition`. Without a partition, its key selects the partition.
-  Without a key, it goes to the current sticky partition.
+* A row goes to the partition in its column `partition`. If a row has no partition, its key selects the
+  partition. A row with neither a partition nor a key goes to the current sticky partition.
 
 * Rows of one partition keep their order.
 

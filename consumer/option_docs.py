@@ -32,7 +32,7 @@ class OptionLists(NamedTuple):
     table_name: str
     table: Mapping[str, Option]
     config: type[Any]  # The types of the keyword arguments.
-    options: msgspec.Struct  # The defaults.
+    options: msgspec.Struct  # The options with their default values.
 
     def omissions(self) -> list[str]:
         """Return an error message for each option that is missing from one of the lists."""

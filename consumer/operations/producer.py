@@ -91,10 +91,11 @@ class ProducerOperations:
         The result is None while the accumulator has no memory or no metadata for the call. `waited_ms` is the
         part of max_block_ms for which the same `send` has already waited. Raises RequestTimedOut.
 
-        Tasks that wait for memory wait in line, and those of a stalled partition in a line of their own.
-        After a response only the first of each line calls `attempt`, and each success lets two others
-        continue. If all tasks called it, n tasks would make about n * n calls. While tasks wait for memory,
-        later sends get none. Otherwise tasks that send again after each response would take all of it.
+        Tasks that wait for memory form a line. The tasks of each stalled partition form a separate line.
+        After a response only the first task of each line calls `attempt`, and each success wakes the next two
+        tasks of the line. If all tasks called `attempt`, n tasks would make about n * n calls. While tasks
+        wait for memory, later sends get no memory. Otherwise tasks that send again after each response would
+        take all of the memory.
         """
         runtime, records = self.runtime, self._records
         deadline = now() + max(0, self.options.max_block_ms - waited_ms)

@@ -24,7 +24,7 @@ Rules (those of sarama's sync_producer.go and async_producer.go, except where a 
   producer would block forever.
 
 * `close` waits for the queued messages and ends both iterators. If `errors` was never called, `close` raises
-  the errors.
+  the errors of the failed messages.
 """
 
 from __future__ import annotations

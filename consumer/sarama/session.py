@@ -124,7 +124,7 @@ class Session:
         return self._group_metadata().generation
 
     def _group_metadata(self) -> GroupMetadata:
-        """Return the member's metadata in this session: the last that was known before the session's end."""
+        """Return the member's metadata in this session: the last valid metadata before the session ended."""
         metadata = self._group.consumer.group_metadata()
         if metadata.generation >= 0 and not self.done.is_set():
             self._last_metadata = metadata

@@ -152,7 +152,7 @@ class AvroSerializer(_Encoder):
     `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value. With
     `auto_register_schemas=False` it must be registered already.
 
-    With `use_latest_version`, the newest schema of the subject is used instead, and nothing is registered.
+    With `use_latest_version`, the newest schema of the subject replaces `schema`, and nothing is registered.
 
     For keys, set `part` to "key". Needs the extra `avro`.
     """

@@ -209,7 +209,7 @@ class JsonSchemaSerializer(_Encoder):
     `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value. With
     `auto_register_schemas=False` it must be registered already.
 
-    With `use_latest_version`, the newest schema of the subject is used instead, and nothing is registered.
+    With `use_latest_version`, the newest schema of the subject replaces `schema`, and nothing is registered.
 
     With `validate=False`, values are not checked. A value may be anything that `msgspec` converts to JSON,
     such as a dataclass or a datetime.

@@ -214,7 +214,7 @@ class ProtobufSerializer(_Encoder):
     imported files are those that `reference_subject_name_strategy` returns for (topic, part, file name).
 
     With `auto_register_schemas=False`, all files must be registered already. With `use_latest_version`, the
-    newest schema of the subject is used instead, and nothing is registered.
+    newest schema of the subject replaces the .proto file, and nothing is registered.
 
     For keys, set `part` to "key". Needs the extra `protobuf`.
     """

@@ -212,7 +212,7 @@ class OffsetReader:
             ends = self._retry(
                 lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
             )
-        # If the topic does not exist, the next metadata request reports this, so the error is ignored here.
+        # If a topic does not exist, the next Metadata response shows this, so the error is ignored here.
         except (UnknownTopic, UnsupportedVersion):
             return {}
         return {p: end for p, end in ends.items() if end is not None}

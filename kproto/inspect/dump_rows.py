@@ -224,7 +224,7 @@ def _join_dump(rows: list[_Row]) -> bytes:
 
 
 def _join_rows(rows: list[_Row], base: int) -> bytes:
-    """Join the rows of a dump whose offsets are numbers in `base`. Raises if an offset is wrong."""
+    """Join a dump's rows, whose offsets are numbers in `base`. Raises _InvalidRow for a wrong offset."""
     first_offset = int(rows[0].offset, base)
     if first_offset and not all(row.is_marked for row in rows if row.data):
         raise _InvalidRow(

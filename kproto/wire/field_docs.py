@@ -38,7 +38,7 @@ class FieldNote:
 
 
 def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
-    """Map each field, in declared order, to its note. The note's text is empty without a comment."""
+    """Map each field, in declared order, to its note. The note of a field without a comment is empty."""
     comments = class_comments(struct.__module__).get(struct.__name__, {})
     return {field.name: FieldNote(comments.get(field.name, "")) for field in struct.__fields__}
 

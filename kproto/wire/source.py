@@ -98,7 +98,7 @@ class FunctionSource:
     def variable(self, wanted: str) -> str:
         """Reserve and return a variable name that is unique in this function.
 
-        The name is `wanted` unless the function already uses this name.
+        The name is `wanted`, with a number appended if `wanted` is already in use or is a keyword.
         """
         name, number = wanted, 1
         while name in self.variables or name in self.names or keyword.iskeyword(name):

@@ -138,7 +138,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
         # Programs for the broker without an initial rebalance delay run one at a time. On a busy computer,
-        # their joins could take longer than the delays in the program.
+        # their joins could take longer than the delays in the programs.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

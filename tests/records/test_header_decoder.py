@@ -30,7 +30,7 @@ def tails(*sections: bytes) -> HeaderColumns:
 
 
 def by_record(section: bytes) -> Headers | None:
-    """Parse headers with the row reader; return None if it rejects them."""
+    """Parse headers with the row reader; return None if the reader rejects the headers."""
     try:
         parsed, end = parse_headers(section, 0, len(section), {})
     except (MalformedRecord, IndexError):

@@ -68,7 +68,7 @@ class MetadataUpdater:
         self._needed = False  # Whether `need()` was called since the last response.
         # Time (ms) of the first request; far in the future before it is sent.
         self._first_request_at = 1 << 62
-        # Time (ms) of the first request since the last success; None if none has been sent.
+        # Time (ms) of the first request since the last success; None if no request was sent since then.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
 

@@ -215,7 +215,7 @@ class NetworkClient:
             self._fail(call, ConnectionFailed(call.address or f"node {call.node}", why))
 
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
-        """Open a connection that a call will need soon, unless the client backs off from that broker.
+        """Open a connection that a call will need soon, unless the client backs off from this node.
 
         Connecting early saves the call two round trips: the TCP handshake and ApiVersions.
         """

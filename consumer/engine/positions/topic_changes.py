@@ -58,7 +58,7 @@ class TopicChanges:
         self._last_local_id = 0
 
     def on_metadata(self, requested: frozenset[str] | None) -> None:
-        """Handle a Metadata response about the topics in `requested`, or, if it is None, about all topics."""
+        """Handle a Metadata response about the topics in `requested`; None means all topics."""
         topics = {*self._core.view.topics, *self._core.topic_ids} if requested is None else requested
         self._reset_recreated_topics(topics)
         self._report_leaderless_partitions(requested)

@@ -342,7 +342,7 @@ class ProducerEngine:
             has_more = connection in queues or any(batch.queue.waiting for batch in batches)
             is_full = self._requests_in_flight.get(connection, 0) >= max_in_flight
             if has_more and is_full and self.schedule.use_all_connections(connection.node):
-                # The loop then also visits the additional connections.
+                # The loop over `connections` also visits the additional connections that are appended here.
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:

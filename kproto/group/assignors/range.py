@@ -105,8 +105,8 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
     """Assign partitions to members whose rack has a replica of the partition.
 
-    Topics with the same subscribers and the same number of partitions are assigned together. Some member must
-    have a rack, so that each topic has the racks of its partitions.
+    Topics with the same subscribers and the same number of partitions are assigned together. At least
+    one member must have a rack, because otherwise the topics do not store the racks of their partitions.
     """
     groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
@@ -121,8 +121,8 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
     """For each index i, assign partition i of all topics to one member whose rack has replicas of them.
 
-    If no such member may get another partition, the partitions stay unassigned for now. A member without a
-    rack qualifies, too.
+    A member without a rack qualifies for every index. If no qualified member may get another partition of
+    every topic, the partitions stay unassigned for now.
     """
     # The members that may still get partitions. The dict serves as an ordered set.
     members = dict.fromkeys(topics[0].members)

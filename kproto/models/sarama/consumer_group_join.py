@@ -132,7 +132,8 @@ class Join(Routine):
         self.members: dict[str, Subscription] = {}
         # The number of partitions of each topic of the group; None in a follower.
         self.partition_counts: dict[str, int] | None = None
-        self.refreshed_topic: str | None = None  # The topic that the leader refreshes or has refreshed last.
+        # The topic of the last separate refresh that the leader requested.
+        self.refreshed_topic: str | None = None
 
     def start(self) -> None:
         """Start the join, which runs in the caller's goroutine."""

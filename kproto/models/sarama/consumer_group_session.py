@@ -181,7 +181,7 @@ class GroupSession:
             self.client.wake(self.lock_waiters.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Replace the partition checker with one for `counts`; None means that this member has no checker."""
+        """Replace the partition checker with one for `counts`. If `counts` is None, only stop the checker."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")

@@ -7,8 +7,8 @@
   of aborted transactions.
 
 * If the response has only an incomplete batch, the fetch size increases, up to Fetch.Max: to the size in the
-  batch's header if this size is larger, and otherwise to twice the fetch size. If the fetch size is already
-  Fetch.Max, the message is reported as too large, and skipped (M190).
+  batch's header if that size exceeds the fetch size, and otherwise to twice the fetch size. If the fetch size
+  is already Fetch.Max, the message is reported as too large, and skipped (M190).
 
 * If compaction has emptied all batches of a response, the offset advances to the end of the last batch. The
   offset does not change if this end is above the high watermark (M191).

@@ -15,7 +15,7 @@ from .queries import (
 def what_is_owned_is_read(world: World) -> None:
     """I1, I15: each polling consumer has read its partitions to the log end offset.
 
-    Its position is the log end offset even if the last offsets of the log have no records.
+    A consumer's position is the log end offset even if the last offsets of the log have no records.
     """
     for consumer in consumers(world):
         if not consumer.alive or not consumer.is_polling:

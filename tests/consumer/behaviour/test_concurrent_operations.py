@@ -1,7 +1,7 @@
 """Each operation of a consumer stays correct if the consumer's state changes before the operation ends.
 
-While the operation is pending, partitions are lost, a callback runs, the subscription changes, or a topic is
-re-created.
+While such an operation is pending, partitions are lost, a callback runs, the subscription changes, or a topic
+is re-created.
 
 The whole engine runs in virtual time, against the embedded broker.
 """
@@ -464,7 +464,7 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """A commit is retried even if the client has only looked up its topic once, and does not read the topic.
+    """A commit is retried even if the client looked the topic up only once, and does not read it.
 
     The coordinator's error does not mean that the topic was re-created.
     """

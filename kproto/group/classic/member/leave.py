@@ -69,8 +69,8 @@ def _release_then_leave(member: Member, state: MemberState, now: int, out: Actio
 
     If the application is already releasing partitions, `on_released` revokes the rest afterwards.
 
-    A member that leaves during a rebalance loses its partitions instead, because the next generation may
-    already have assigned them to another member.
+    A member that leaves during a rebalance loses its partitions, instead of revoking them, because the next
+    generation may already have assigned them to another member.
     """
     if member.state is S.UNJOINED or member.is_rebalancing:
         member.generation = None

@@ -242,7 +242,8 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
     """A DeleteTopics request is sent again if its response does not contain the topic.
 
-    UNKNOWN_TOPIC_OR_PARTITION then counts as success, because the first request may have deleted the topic.
+    UNKNOWN_TOPIC_OR_PARTITION in the second response counts as success, because the first request may have
+    deleted the topic.
     """
     plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (

@@ -124,7 +124,7 @@ WAYS: dict[MemberState, Callable[[], Solo]] = {
 
 @pytest.fixture(params=WAYS, ids=lambda state: state.value)
 def anywhere(request: pytest.FixtureRequest) -> Solo:
-    """Return a member. The tests run with one member in each state except CLOSED."""
+    """Return a member. Each test runs once for each state of the member, except CLOSED."""
     solo = WAYS[request.param]()
     assert solo.state is request.param
     return solo
