@@ -305,7 +305,7 @@ _IGNORED: Final = frozenset(
 
 
 def _set_tls_files(settings: dict[str, str], options: dict[str, Any]) -> None:
-    """Set the TLS options for the trust store and the key store, and remove their properties from `settings`."""
+    """Set the TLS options for the trust store and the key store. Remove their properties from `settings`."""
     trust_store = settings.pop("ssl.truststore.location", None)
     trust_store_type = _store_type(trust_store, settings.pop("ssl.truststore.type", None))
     trust_store_password = settings.pop("ssl.truststore.password", None)
