@@ -157,7 +157,7 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def scan(path: str) -> Scan:
     """Return the texts of a file.
 
-    The names that a module assigns are included only if its code may assign a vague one.
+    The names that a module assigns are included only if the module's code may assign a vague name.
     """
     source = files()[path]
     if path.endswith(".md"):

@@ -362,7 +362,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.rejoin(reason)
 
     def wakeup(self) -> None:
-        """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
+        """Interrupt the running poll, or the next poll if none is running. That poll raises WokenUp.
 
         Any thread may call this method, as in Java, and also any signal handler. The records that earlier
         polls returned count as processed, so with auto commit, `close` commits their offsets. An iteration

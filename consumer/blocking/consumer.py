@@ -364,7 +364,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         self._operations.rejoin(reason)
 
     def wakeup(self) -> None:
-        """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
+        """Interrupt the running poll, or the next poll if none is running. That poll raises WokenUp.
 
         Any thread may call this method, as in Java, and also any signal handler. The records that earlier
         polls returned count as processed, so with auto commit, `close` commits their offsets. An iteration
@@ -450,8 +450,10 @@ class RecordIterator(Iterator[ConsumerRecord[K, V]]):
 
 
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
-    """Run an operation that returns records. If Ctrl-C interrupts it, rewind the positions to the first of
-    these records.
+    """Run an operation that returns records.
+
+    If Ctrl-C interrupts the operation after the engine has returned records, rewind the positions to the
+    first of these records.
     """
     runtime = operations.runtime
     # If a signal handler makes this call inside another poll, `delivering` holds that outer poll's records.

@@ -125,7 +125,7 @@ class _ThreadedHandler:
         self._handler = handler
         self._wait = loop.run
         self._handler_threads = handler_threads
-        # The last session that the group has passed, and the ThreadSession that the handler received for it.
+        # The last session received from the group, and the ThreadSession that the handler received for it.
         self._last_sessions: tuple[Session, ThreadSession] | None = None
 
     async def setup(self, session: Session) -> None:

@@ -222,7 +222,7 @@ class AsyncQueueProducer(AsyncBlock):
         except KprotoError:
             pass  # Each failed message has already been reported with its error.
         finally:
-            # First, the pending delivery callbacks add the last results.
+            # Before the channels close, the pending delivery callbacks add the last results.
             await asyncio.sleep(0)
             for channel in (self._successes, self._errors):
                 if channel is not None:

@@ -79,7 +79,7 @@ class _Decoder(Generic[M]):
                 "set either message_type, or registry (to create the classes from the registered schemas)",
             )
         self._message_type = None if message_type is None else _checked_type(message_type)
-        # None with `message_type`: then no schema is requested.
+        # None if `message_type` is set: no schema is requested then.
         self._registry = cast("Registry", registry)
         self._part = checked_part(part)
         self._message_types: RequestedOnce[_IdAndIndexes, Any] = RequestedOnce(self._request_message_type)

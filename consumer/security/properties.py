@@ -104,7 +104,8 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
     properties that exist only in Java (serializers, metrics), and bootstrap.servers, the client's first
     argument.
 
-    An unsupported property that would change the behaviour raises ConfigError. So does an unreadable file.
+    An unsupported property that would change the client's behaviour raises ConfigError. So does an unreadable
+    file.
     """
     if client not in ("consumer", "producer", "admin"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'admin'")

@@ -67,7 +67,7 @@ class Purgatory:
         return [entry.request for entry in sorted(entries.values())]
 
     def expired(self, now: int) -> list[DelayedRequest]:
-        """Return, once, the requests whose deadline has passed; the caller removes them."""
+        """Return the requests whose deadline has passed, each only once. The caller removes them."""
         return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:

@@ -297,8 +297,8 @@ class _Drawing:
                 self._add_shape(
                     "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle_y - 6} l12 12 m0 -12 l-12 12"
                 )
-                # A killed member gets a second mark, `removed`, when its session expires. The two labels have
-                # different heights, so that they do not overlap.
+                # A killed member gets a second mark, `removed`, when its session expires. The labels of the
+                # two marks have different heights, so that they do not overlap.
                 label_y = middle_y - 8 if event.kind == "removed" else middle_y + 4
                 self._add_text_beside(event.kind, x, label_y, 10)
             case "silent" | "fault" | "resumed":

@@ -103,7 +103,7 @@ class Conversation:
             runner.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
-        """If the responses differ, yield the lines up to the first difference, as one string."""
+        """At the first difference between the brokers' responses, yield all lines so far, as one string."""
         try:
             for _ in range(LINES):
                 for name in "AB":

@@ -530,7 +530,7 @@ class Fetcher:
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
 
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
-        """Retry the partition after a backoff; report the reason if there is one."""
+        """Retry the partition after a backoff; report the failure if `why` gives its reason."""
         if why:
             self._core.report_failure("Fetch", why, state.partition, repeated=state.failures > 0)
         state.back_off_until(self._core.next_retry_at(state.failures))

@@ -16,8 +16,8 @@ Rules:
   doubles this time, up to `metadata_max_age_ms`. The count of failures is reset when a follower returns
   records.
 
-* The rack is a field of the whole fetch. So if the follower of one partition has failed, the fetch omits the
-  rack for all partitions of the leader.
+* The rack is a field of the whole fetch. So if the follower of one partition has failed, fetches to the
+  partition's leader omit the rack for every partition that they contain.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Lanes:
         self._int64_windows = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return a new lane, on the same bytes, from each `start` to its `stop`. Each array is ascending."""
+        """Return lanes on the same bytes, one from each `start` to its `stop`. Both arrays are ascending."""
         inner = Lanes.__new__(Lanes)
         inner._set_lanes(self.data, start.copy(), stop)
         return inner

@@ -27,7 +27,7 @@ _NOT_NEEDED_MESSAGE: Final = "Leader election not needed for topic partition."
 
 
 def handle_elect_leaders(broker: Broker, call: Call) -> Result:
-    """Elect the leaders of the requested partitions, or of all partitions.
+    """Elect the leaders of the requested partitions, or of all partitions if the list is null.
 
     The response to a request for all partitions omits the partitions that need no election.
     """

@@ -174,7 +174,7 @@ def _serve_member(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
-    """Do nothing: the group waits for a response or until its partitions are unassigned."""
+    """Do nothing: the group waits for a response, or for its partitions to be unassigned."""
 
 
 # The handlers of rd_kafka_cgrp_join_state_serve.

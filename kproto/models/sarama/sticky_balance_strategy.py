@@ -17,8 +17,8 @@
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
 
 * sarama tries to undo moves that do not improve the balance, but the attempt fails. The returned assignment
-  keeps these moves, and lacks the members with which no partition could be exchanged. The model does the
-  same.
+  keeps these moves, and omits the members that could neither gain nor lose a partition. The model does
+  the same.
 
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
@@ -151,7 +151,7 @@ class _StickyPlan:
         """Assign the unassigned partitions, and then move partitions until the assignment is balanced.
 
         Moves that do not improve the balance are kept. As in sarama, the attempt to undo them only loses the
-        members with which no partition can be exchanged.
+        members that can neither gain nor lose a partition.
         """
         order = self._sorted_partitions()
         least_loaded = self._members_by_load()[0]

@@ -101,7 +101,8 @@ def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> N
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
     """Close the coordinator's connection, and finish the request with `error` (closeCoordinator).
 
-    If the error shows that the coordinator has moved, the new one is looked up before that.
+    If the error shows that the coordinator has moved, the new coordinator is looked up before the request
+    finishes.
     """
     if broker is not None:
         broker.close()

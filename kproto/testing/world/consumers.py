@@ -412,8 +412,8 @@ class Consumer(EngineClient):
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start polling.
 
-        The offsets are start offsets. None means the committed offset, or else the offset of the reset
-        policy.
+        The offsets are start offsets. None means the committed offset or, if there is none, the offset
+        of the reset policy.
         """
         self.do(ev.Assign(partitions))
         self.owned = set(partitions)

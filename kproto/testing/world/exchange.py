@@ -123,8 +123,9 @@ class NetworkExchange(WorldState):
     def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        An error is ignored if its request carried a former member id or generation. ILLEGAL_GENERATION is
-        also ignored while a JoinGroup is in flight, because its response will contain the next generation.
+        An error is ignored if the rejected request carried a former member id or generation.
+        ILLEGAL_GENERATION is also ignored while a JoinGroup is in flight, because the JoinGroup response will
+        contain the next generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
@@ -258,7 +259,7 @@ class NetworkExchange(WorldState):
     ) -> dict[TopicPartition, int]:
         """Return a mapping from partitions to the offsets that the coordinator stored.
 
-        These are the offsets of the request for which the response contains no error.
+        The coordinator stored an offset of the request if the response has no error for the partition.
         """
         accepted = {
             (topic.name, topic.topic_id, partition.partition_index)

@@ -22,7 +22,7 @@ def server() -> Iterator[Server]:
 
 
 def committed_metadata(server: Server) -> tuple[int, str]:
-    """Return the committed offset of partition 0 and its metadata."""
+    """Return the committed offset of partition 0, and the metadata of the commit."""
     with Admin(server.bootstrap) as cluster:
         committed = cluster.committed_offsets("g")[T0]
     assert committed is not None

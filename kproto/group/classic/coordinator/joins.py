@@ -325,8 +325,8 @@ def _update_member(
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. By this prefix, a franz-go member that restarts
-    recognizes, below v9, that the leader's id is its own former id.
+    The id of a static member starts with its instance id. With JoinGroup below v9, a
+    franz-go member that restarts recognizes by this prefix that the leader's id is its own former id.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"
