@@ -147,8 +147,8 @@ class DialThreads:
     def forget(self, key: int) -> None:
         """Forget a closed connection.
 
-        If its dialer returns a socket later, the next waiting connection to the broker uses the socket. If no
-        connection waits, the socket is closed.
+        If the closed connection's dialer returns a socket later, the next waiting connection to the same
+        broker uses the socket. If no connection waits, the socket is closed.
         """
         with self._lock:
             for waiting in self._waiting.values():

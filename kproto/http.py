@@ -130,7 +130,7 @@ def request(
 
 
 def _redirect_url(url: str, location: str) -> str:
-    """Return the address to which `url` redirects. Raises HttpFailed if its scheme is not http or https."""
+    """Return the address to which `url` redirects. Raises HttpFailed if that address is not HTTP(S)."""
     try:
         next_url = urljoin(url, location)
     except ValueError:

@@ -140,7 +140,7 @@ PRODUCE: Row = {
     # KIP-467: the response may name the invalid records.
     E.INVALID_RECORD: ErrorAction.DROP_INVALID_RECORDS,
     E.INVALID_TIMESTAMP: ErrorAction.DROP_INVALID_RECORDS,
-    # Produce, from a producer without transactions, as in TransactionManager.canRetry.
+    # A producer without transactions retries after these codes, as in TransactionManager.canRetry.
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.RENUMBER,
     E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
     E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,

@@ -247,8 +247,9 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` is the number of partitions released since the consumer was
-    created.
+    """Return these records from `poll()`.
+
+    `losses` is the number of partitions released since the consumer was created.
     """
 
     rows: list[ConsumerRecord[Any, Any]]

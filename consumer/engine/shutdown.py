@@ -175,7 +175,10 @@ class ConsumerShutdown:
         self._commit_processed(list(core.partitions), member_timeout_ms, self.on_left)
 
     def on_left(self) -> None:
-        """Continue `close()` after leaving the group, if any: close the fetch sessions at the brokers."""
+        """Continue `close()` after the member has left its group: close the fetch sessions at the brokers.
+
+        Outside of a group, `close()` continues here after its last commit.
+        """
         if self._close_event is None or self._has_left or self.closed:
             return
         self._has_left = True

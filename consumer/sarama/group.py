@@ -395,7 +395,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._report_error(error)
 
     async def _wait_for_handlers(self, claims: list[Claim]) -> None:
-        """Wait until `consume_claim` has returned for these claims, and cancel and report late calls."""
+        """Wait until `consume_claim` has returned for these claims. Cancel and report calls that time out."""
         tasks = [claim.task for claim in claims if claim.task is not None]
         if not tasks:
             return
@@ -486,7 +486,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._marks.mark(partition, claim.start, offset, metadata, reset=reset)
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commit the marks of these partitions, or of all partitions if None."""
+        """Commit the marks of these partitions, or of all partitions if `partitions` is None."""
         await self._verify_marks()
         offsets = self._marks.uncommitted(partitions)
         if offsets:

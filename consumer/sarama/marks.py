@@ -86,7 +86,7 @@ class Marks:
                     del self._marks[partition]
 
     def uncommitted(self, partitions: Collection[TopicPartition] | None) -> Offsets:
-        """Return the uncommitted marks of these partitions, or of all partitions if None."""
+        """Return the uncommitted marks of these partitions, or of all partitions if `partitions` is None."""
         with self._lock:
             return {
                 partition: (mark.offset, mark.metadata)

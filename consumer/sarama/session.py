@@ -80,7 +80,7 @@ class SessionGroup(Protocol):
         """Mark an offset for the next commit of a partition that the session claims."""
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commit the marked offsets of these partitions, or of all partitions if None."""
+        """Commit the marked offsets of these partitions, or of all partitions if `partitions` is None."""
 
 
 class Session:

@@ -41,7 +41,7 @@ MAX_MESSAGE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class OptionNames:
-    """The names that errors use for the options that set the addresses, the login and the subject."""
+    """The names, in error messages, of the options for the addresses, the login and the subject."""
 
     url: str = "url"
     user: str = "user"

@@ -93,7 +93,7 @@ class Offsets:
     `ids`: topic ids. `began`: first offsets of new partitions. `epochs`: leader epochs at the time when the
     offsets were determined.
 
-    `begun` is true for a query that has begun without partitions, and distinguishes it from a new query.
+    `begun` is true for a query that has begun without partitions. It is false for a new query.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])

@@ -172,8 +172,8 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        If the push interval has passed since the last recorded request or push, or if none was recorded, the
-        result is True, and `now` is recorded as the time of this request.
+        The result is True if no request or push was recorded, or if the push interval has passed since the
+        last recorded one. `now` is then recorded as the time of this request.
 
         The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
         If only this last error permits the request, its time is not recorded.

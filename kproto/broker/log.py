@@ -96,8 +96,8 @@ class Log:
         # For each batch, the maximum timestamp of all batches up to and including it. The values never
         # decrease.
         self._running_max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp of the log, and this timestamp. The batch stays here
-        # after DeleteRecords, until its segment is deleted.
+        # The first batch with the maximum timestamp of the log, and this timestamp. DeleteRecords does not
+        # change this attribute until the batch's segment is deleted.
         self._latest_batch: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]

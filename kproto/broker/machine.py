@@ -457,7 +457,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
 def _serve_request(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Serve one request; return None, or the reason if the connection must be closed instead."""
+    """Serve one request. If the connection must be closed, return the reason, otherwise None."""
     authenticator = connection.authenticator
     if authenticator is not None:
         if authenticator.state is not SaslState.COMPLETE and len(frame) > MAX_UNAUTHENTICATED_SIZE:

@@ -284,8 +284,8 @@ def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
     """Return the reason of a generation, from its "generation" event if there is one.
 
-    Without this event, the reasons are determined from the events since the previous generation. Reasons
-    that are consequences of a rebalance are returned only if no other reason is known.
+    If there is no "generation" event, the reasons are determined from the events since the previous
+    generation. Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
     return causes(events, [generation])[generation]
 

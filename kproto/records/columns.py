@@ -347,7 +347,7 @@ def columns_of_records(
 ) -> Columns:
     """Convert records to columns. `timestamp_types` has the name of the timestamp type of each record.
 
-    `counts` has the number of records of each part; None for one part.
+    `counts` has the number of records of each part. It is None if there is only one part.
     """
     return Columns(
         np.array([record.offset for record in records], np.int64),

@@ -36,7 +36,7 @@ _JAVA_REFUSAL = (
 )
 
 
-# Why a scenario about options takes no parameter.
+# Part of the error message for a parameter: why a scenario about options takes none.
 OPTIONS_ONLY = "it reads options, and runs no group"
 
 

@@ -204,7 +204,7 @@ class Group(RuleBasedStateMachine):
     @rule(member=_SELECTORS, partition=_SELECTORS)
     def pause(self, member: int, partition: int) -> None:
         consumer = self._member(member)
-        # The partitions that the application has been assigned, and that the engine still owns.
+        # The partitions that are assigned to the application and still owned by the engine.
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
             # Ignore the error that the engine raises if it has lost the partition in the meantime.

@@ -87,8 +87,8 @@ class Kafka:
     def server(self) -> Server:
         """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
 
-        With a real broker, pytest skips a test that reads this property. Outside of the pytest fixture, the
-        property raises IllegalState instead.
+        With a real broker, reading this property skips the pytest test. Outside of the pytest fixture, it
+        raises IllegalState instead.
         """
         if self._server is None:
             raise self._without_server(

@@ -161,7 +161,7 @@ class _AsyncNumbers(_Numbers):
 class Readers:
     """Members of one group, each in a thread.
 
-    Their kinds are "blocking", "asyncio", and sarama's "handler" and "async handler".
+    The kinds of members are "blocking", "asyncio", and sarama's "handler" and "async handler".
     """
 
     def __init__(

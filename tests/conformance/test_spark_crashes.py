@@ -3,8 +3,8 @@
 `KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak). The default is two. `KPROTO_SEED`, which is
 printed, determines which processes are killed, and when.
 
-The test detects errors: with a planner that returned to startingOffsets after each restart, four kills
-produced 2009 extra rows.
+The test can fail: with a planner that returned to startingOffsets after each restart, four kills produced
+2009 extra rows.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def records(data: bytes) -> None:
     if head & 64:
         body = _with_valid_crcs(body)
     check_crc, control = head % 4 == 0, bool(head & 4)
-    # If `body` starts with a batch, bit 8 sets `from_offset` to the offset of the batch's second record, and
-    # bit 16 adds the batch's producer id to `aborted`.
+    # If `body` starts with a batch, the bit `head & 8` sets `from_offset` to the offset of the batch's second
+    # record, and the bit `head & 16` adds the batch's producer id to `aborted`.
     from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
     aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
     # With the limit None, the readers use their default limit, which rises to 1 GiB for data that looks like

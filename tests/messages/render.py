@@ -227,8 +227,8 @@ class _Message:
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
     """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
 
-    Messages of one module share a class for equal structs of the same name. If structs of one name differ,
-    each class name starts with the name of its message.
+    Messages of one module share a class for equal structs of the same name. If structs of the
+    same name differ, the name of each of their classes starts with the name of the struct's message.
 
     Names that the module already declares are kept, except a name that two different structs would share.
     """

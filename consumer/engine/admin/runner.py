@@ -146,7 +146,7 @@ class PlanRunner:
     def _advance(self, job: _Job, ended_calls: list[Call] | None) -> None:
         """Run the plan until it waits for calls or for the end of a pause, or ends.
 
-        The plan receives `ended_calls`. None starts the plan.
+        The plan receives `ended_calls`, which is None only when the plan starts.
         """
         try:
             while True:

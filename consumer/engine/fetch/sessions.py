@@ -17,7 +17,7 @@ Rules (Java's FetchSessionHandler, M160 to M163):
   request. The next request is then full.
 
 * After FETCH_SESSION_ID_NOT_FOUND the session id is discarded, and the next request asks for a new session.
-  After any other error the next request also closes the old session.
+  After any other error the next request closes the old session and asks for a new one.
 
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.

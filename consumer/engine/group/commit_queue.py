@@ -126,7 +126,8 @@ class CommitQueue:
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
         """Fail the commits whose timeout has passed. Their error is RequestTimedOut.
 
-        The commit in flight does not fail yet if its OffsetCommit request has timed out too.
+        If the OffsetCommit request of the commit in flight has timed out too, the commit does not fail here.
+        It will fail with the request's error.
         """
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]

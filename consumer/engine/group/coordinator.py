@@ -95,7 +95,7 @@ class CoordinatorLookup:
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Ask another broker whether `node`, which could not write a commit, is still the coordinator.
+        """After `node` failed to write a commit, ask another broker whether `node` is still the coordinator.
 
         Nothing is sent while a lookup is in flight, or before the backoff after the last one has passed.
         """

@@ -269,7 +269,7 @@ class MetadataUpdater:
         self.on_response(self._requested)
 
     def _separate_topics(self) -> frozenset[str]:
-        """Return the topics of the last request if it was separate from the regular refresh, else none."""
+        """Return the topics of the last request, or no topics if it was a regular refresh."""
         return frozenset() if self._is_full_refresh else self._requested or frozenset()
 
     def _on_failed_request(self, call: Call, why: str) -> None:

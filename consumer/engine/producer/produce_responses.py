@@ -181,7 +181,7 @@ class ProduceResponses:
         self.end_batch(batch)
 
     def _end_earlier_in_log(self, later: ProducerBatch) -> None:
-        """End each batch before `later` whose sequence number was rejected although the batch is in the log.
+        """End each batch before `later` that is in the log, but whose sequence number the broker rejected.
 
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
         batches before it.

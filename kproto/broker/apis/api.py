@@ -76,8 +76,8 @@ class Api:
         If the handler must not run, the result is a response instead of a call. An example is a caller
         without the required permission on the cluster.
         """
-        # The caller of a call with an injected error has no permission. The broker replaces the resulting
-        # errors of the response by the injected one.
+        # A call with an injected error is authorized as if its caller had no permissions. The broker replaces
+        # the resulting errors in the response by the injected error.
         is_unrestricted = broker.acls is None and call.injected_error is None
         if self.authorization is None or is_unrestricted:
             return call

@@ -18,9 +18,9 @@ _assignment_done.
 * An EAGER event is answered by assign or unassign, and a COOPERATIVE event by incremental calls. A call that
   does not fit the protocol of the event fails with _STATE.
 
-* After a revoke the partitions are stopped and their stored offsets are committed. A COOPERATIVE member then
-  adds the new partitions of its assignment, if any. Finally the member rejoins, or leaves if it has no
-  subscription.
+* After a revoke the revoked partitions are stopped and their stored offsets are committed. A COOPERATIVE
+  member then adds the new partitions of its assignment, if any. Finally the member rejoins, or leaves if it
+  has no subscription.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
-    """Leave if the member has to, and rejoin, after the whole assignment was removed."""
+    """After the whole assignment was removed, leave if it was removed in order to leave; then rejoin."""
     leave_maybe(state, out)
     rejoin_now(state, out)
 

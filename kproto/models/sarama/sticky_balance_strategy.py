@@ -11,7 +11,7 @@
 * An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
 
 * Then partitions are moved from members with many partitions to members with few. If all members have the
-  same subscription and some claim partitions, the moves start at the member with the most partitions.
+  same subscription and some members claim partitions, the moves start at the member with the most partitions.
   Otherwise they start with the partition that the fewest members can own.
 
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.

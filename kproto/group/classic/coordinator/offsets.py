@@ -180,7 +180,7 @@ def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode
 
 
 def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Create a group without members and store the offsets, or reject a commit that names a generation."""
+    """Reject a commit that names a generation. Otherwise create an Empty group and store the offsets."""
     if attempt.generation < 0:
         move(context, group, ClassicGroupState.EMPTY)
         _store_offsets(context, group, attempt)

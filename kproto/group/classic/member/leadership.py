@@ -243,7 +243,7 @@ def assign(
 def _check_cooperative(
     assigned: Mapping[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> None:
-    """Raise IllegalState if a partition is assigned to a member before its owner has revoked it (M80)."""
+    """Raise IllegalState if a partition moves to another member before its owner has revoked it (M80)."""
     added = {
         partition
         for member_id, partitions in assigned.items()

@@ -79,7 +79,7 @@ def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
 def answered(asks: Sequence[Ask], *outcomes: Message | KprotoError | None) -> list[Call]:
     """Return a call for each request.
 
-    The call's element of `outcomes` is its response or error, or None for a call with neither.
+    `outcomes` has one element per call: its response, its error, or None if the call has neither.
     """
     calls: list[Call] = []
     for ask, outcome in zip(asks, outcomes, strict=True):

@@ -325,7 +325,7 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
     """After a broken connection the plan refreshes the metadata before the next request.
 
-    A broker whose connection breaks may no longer be the leader, or may have another address.
+    A broker whose connection broke may no longer be the partition's leader, or may have a new address.
     """
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]

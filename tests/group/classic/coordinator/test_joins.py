@@ -436,7 +436,7 @@ def test_a_member_that_rejoins_replaces_its_own_metadata() -> None:
 
 @rule("R21")
 def test_a_member_with_too_large_metadata_stays_in_the_group() -> None:
-    """If it were removed, its delayed JoinGroup would never be answered."""
+    """If the member were removed, its earlier JoinGroup, which is delayed, would never be answered."""
     stage = Stage()
     member, other = stage.create_stable_group({}, {})
     too_large = [("range", bytes(MAX_GROUP_METADATA_BYTES + 1))]
