@@ -30,7 +30,10 @@ def trimmed(text: str) -> str:
 
 
 def whole_number(text: str, bits: int = 32) -> int | None:
-    """Parse an integer as Integer.parseInt (32 bits) or Long.parseLong (64) does. Return None if invalid."""
+    """Parse an integer as Integer.parseInt (32 bits) or Long.parseLong (64) does.
+
+    Return None if `text` is invalid.
+    """
     if len(text) > _MAX_INTEGER_LENGTH or _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
@@ -52,7 +55,7 @@ def double_text(number: float) -> str:
 
 
 def double(text: str) -> float | None:
-    """Parse a trimmed number as Double.parseDouble does. Return None if invalid; `NaN` is valid."""
+    """Parse a trimmed number as Double.parseDouble does. Return None if `text` is invalid; `NaN` is valid."""
     if _NON_FINITE_DOUBLE.fullmatch(text) is not None:
         return float(text)
     match = _DECIMAL_DOUBLE.fullmatch(text)

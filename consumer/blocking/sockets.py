@@ -117,8 +117,8 @@ class Sockets:
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._tls_buffer: memoryview | None = None
         self._failures = AddressFailures()
-        # Held while a socket is being closed, and while another thread writes to one, because the descriptor
-        # of a closed socket may be reused immediately.
+        # Held while a socket is being closed, and while another thread writes to a socket, because the
+        # descriptor of a closed socket may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._dials = DialThreads(self.wake)

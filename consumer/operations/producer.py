@@ -7,8 +7,8 @@
             producer.send("bills", b"...")
             producer.send_offsets(consumer.group_metadata(), {partition: offset})
 
-At its end, the inner `with` block commits the transaction. An exception in the block aborts it. The state
-machine of transactions is `engine.producer.transactions`.
+At its end, the inner `with` block commits the transaction. An exception in the block aborts the
+transaction. The state machine of transactions is `engine.producer.transactions`.
 
 If a call stops waiting for a transaction's operation because of a timeout, Ctrl-C or a cancelled task, the
 operation continues. A repeated call returns the operation's result.

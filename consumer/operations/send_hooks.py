@@ -150,9 +150,9 @@ class SendHooks:
         return partition
 
     async def _serialize(self, topic: str, key: Any, value: Any, headers: Headers) -> tuple[Any, Any]:
-        """Return the key and the value as bytes or None. Raises SerializationError.
+        """Return the serialized key and value. Raises SerializationError if a serializer fails.
 
-        Without a serializer the value is returned unchanged.
+        A key or value that is None, or that has no serializer, is returned unchanged.
         """
         if self._key_serializer is not None and key is not None:
             key = await self._call_serializer(self._key_serializer, "key", topic, key, headers)

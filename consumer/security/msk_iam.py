@@ -27,8 +27,8 @@ class MskIamTokenProvider:
     `profile` selects the credentials of a profile. `role_arn` selects those of a role, for a session named
     `session_name`.
 
-    The credentials are looked up for each token, which is valid for 15 minutes. Raises ConfigError,
-    MissingExtra.
+    The credentials are looked up for each token, which is valid for 15 minutes. Raises ConfigError if an
+    argument is not valid, and MissingExtra if AWS's signer package is missing.
     """
 
     def __init__(

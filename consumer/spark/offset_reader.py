@@ -15,7 +15,8 @@ Rules:
   ``kafka.request.timeout.ms``. After the first response of the cluster, the limit is
   ``kafka.default.api.timeout.ms``.
 
-* If ``kafka.default.api.timeout.ms`` is set and shorter, it is the limit in both cases.
+* If ``kafka.default.api.timeout.ms`` is set and shorter than ``kafka.request.timeout.ms``, it is also the
+  limit before the first response.
 
 * Metadata requests never create topics.
 """

@@ -125,7 +125,7 @@ class SecurityProperties:
 
         The prefix ``kafka.`` is already removed from their names.
 
-        Raises ConfigError, MissingExtra.
+        Raises ConfigError if an option is not valid, and MissingExtra if a required package is missing.
         """
         if not options or (len(options) == 1 and options.get("security.protocol", "").upper() == "PLAINTEXT"):
             return cls()  # PLAINTEXT does not need the import below.

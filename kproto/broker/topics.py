@@ -143,7 +143,7 @@ _DEFAULT_READERS: Final = {
 
 
 def broker_default(name: str, settings: Settings) -> str:
-    """Return the default of a topic config: that of the broker configs, or else that of Kafka."""
+    """Return a topic config's default: the broker config's value if one exists, else Kafka's default."""
     read_default = _DEFAULT_READERS.get(name)
     if read_default is not None:
         return str(read_default(settings))

@@ -61,7 +61,7 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     """The owners of one partition before and after the assignment, and the reason for the change."""
 
     partition: TopicPartition
-    # The member that owned the partition in the newest generation, or None.
+    # The member that owned the partition in the newest generation, or None if no member owned it.
     previous: str | None
     # The new owner, or None if no member subscribes to the topic.
     owner: str | None

@@ -386,8 +386,8 @@ def _read_columns(
     except IndexError:
         # A field would extend beyond the arena. The caller then reads row by row.
         columns = None
-    # If the records were not decoded, the arena is freed and not returned to its pool, because reading row by
-    # row needs the memory.
+    # If the records were not decoded, the arena's memory is freed instead of being returned to the pool, so
+    # that reading row by row can use it.
     if columns is not None and not lent:
         arena.release()
     return columns

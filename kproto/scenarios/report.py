@@ -76,7 +76,7 @@ def paragraph(text: str, width: int | None) -> list[str]:
 
 
 def _prose_width(width: int | None) -> int:
-    """Return the line width of prose in a terminal of this width."""
+    """Return the line width of prose, for a terminal of `width` columns."""
     return WIDTH if width is None else min(WIDTH, max(NARROW, width))
 
 

@@ -161,7 +161,8 @@ class Proxy:
     def _run(self, started: threading.Event, errors: list[BaseException]) -> None:
         """Run the proxy's event loop until `__exit__` stops it.
 
-        Sets `started` once the proxy listens, or after adding the error to `errors` if it cannot listen.
+        Sets `started` once the proxy listens. If the proxy cannot listen, the error is added to `errors`
+        before `started` is set.
         """
         loop = self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)

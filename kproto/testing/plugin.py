@@ -127,7 +127,7 @@ def _is_of_kproto(value: object) -> bool:
 
 
 def _broker_security(config: pytest.Config) -> SecurityConfig:
-    """Return the security options of the broker. Raises ConfigError if the file is not valid."""
+    """Return the broker's security options. Raises ConfigError if the file of CONFIG is not valid."""
     from consumer.security import client_properties
 
     file: str | None = config.getoption(CONFIG)

@@ -45,7 +45,7 @@ def send_error(context: TransactionContext, call: RequestReceived[Message], code
 
 
 def code_for_version(request: Message, version: int, code: ErrorCode) -> ErrorCode:
-    """Return the error code that a client of this version knows."""
+    """Return `code`; PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH in versions without this error."""
     if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_VERSION[type(request)]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

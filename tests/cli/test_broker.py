@@ -147,7 +147,7 @@ def test_options_that_exclude_each_other_are_rejected_before_the_broker_starts(
 
 
 def stopped_at(text: str, words: str, monkeypatch: pytest.MonkeyPatch, stream: str = "stdout") -> list[str]:
-    """Run `kproto broker WORDS` until it writes `text` to the stream, and return the stream's lines."""
+    """Run `kproto broker WORDS` until it writes `text` to `sys.<stream>`; return that stream's lines."""
     output = StoppedAt(text)
     monkeypatch.setattr(sys, stream, output)
     assert main(["broker", "--listen", "127.0.0.1:0", *words.split()]) == 0

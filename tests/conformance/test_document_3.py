@@ -150,11 +150,11 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Return (all read records were committed, any were committed, Errors() returned an error).
+    """Return whether all read records were committed, whether any were, and whether Errors() had an error.
 
     In the manual example, the handlers of all claims commit. In releases up to 1.38.1, an older commit may
-    overtake a newer one, so their first result is always True. The test then checks only that no committed
-    offset exceeds the end offset.
+    overtake a newer one, so the first result is True for these releases. The test then checks only that no
+    committed offset exceeds the end offset.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})

@@ -26,8 +26,8 @@ from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRu
 
 TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
-# A request counts as delayed after this time in seconds. Kafka has more time if the embedded broker has
-# responded.
+# A request counts as delayed if no response arrives within this time in seconds. If the embedded broker has
+# responded, Kafka has `FOREVER`.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 

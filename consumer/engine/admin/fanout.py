@@ -390,8 +390,8 @@ def to_leaders(
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
     An item fails if `UNKNOWN_TOPIC_RETRIES` Metadata responses report its topic as unknown or do not list its
-    partition. After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, it fails
-    immediately.
+    partition. After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, the item
+    fails immediately.
     """
     unknown_counts: dict[K, int] = {}  # Item -> number of Metadata responses without its partition.
 

@@ -86,7 +86,7 @@ class CommitQueue:
 
     @property
     def first(self) -> QueuedCommit | None:
-        """The first commit of the queue that has not timed out, or None.
+        """The first commit of the queue that has not timed out, or None if there is no such commit.
 
         Commits that have timed out are removed from the front of the queue.
         """

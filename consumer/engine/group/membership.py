@@ -230,8 +230,8 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
-                # The next generation has begun. The commit is sent again when the member has its new
-                # identity.
+                # The next generation has begun. The commit is sent again when the member has its new member
+                # id and generation.
                 self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
                 finish(error)

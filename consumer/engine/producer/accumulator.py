@@ -64,8 +64,8 @@ from .partitioner import Partitioner
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-# Number of bytes that a new batch reserves, or more if its first record needs more. Later, `_grow` extends
-# the reservation up to `batch.size`.
+# Number of bytes that a new batch reserves, unless its first record needs more or `batch.size` is smaller.
+# Later, `_grow` extends the reservation up to `batch.size`.
 INITIAL_BATCH_BYTES = 4096
 
 # Number of bytes after which another partition is selected for records without a key: Java's default of

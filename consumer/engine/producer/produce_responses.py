@@ -162,8 +162,8 @@ class ProduceResponses:
     def succeed(self, batch: ProducerBatch, offset: int | None, append_time: int) -> None:
         """End a batch successfully. Its offset stays unknown if `offset` is None or negative.
 
-        If the broker has rejected the sequence numbers of earlier batches, this success may show that they
-        are in the log. They then end successfully, too.
+        If the broker has rejected the sequence numbers of earlier batches, this success may show that the
+        log contains these batches. The earlier batches then end successfully, too.
         """
         queue = batch.queue
         queue.in_flight.remove(batch)

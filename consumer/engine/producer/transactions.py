@@ -202,7 +202,7 @@ class TransactionManager:
         return self.current_call if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
-        """Add a group's offsets to the transaction, which commits them together with its records."""
+        """Add a group's offsets to the transaction. They are committed when the transaction is committed."""
         self._require_allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 

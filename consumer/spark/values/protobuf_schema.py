@@ -50,7 +50,10 @@ def column_type(column_format: ColumnFormat) -> str:
 
 
 def message(column_format: ColumnFormat) -> Any:
-    """Return the descriptor of the message that the options name. Raises ConfigError, MissingExtra."""
+    """Return the descriptor of the message that the options name.
+
+    Raises ConfigError if an option or the schema is not valid, and MissingExtra if protobuf is missing.
+    """
     files = _schema_files(column_format)
     try:
         pool = descriptor_pool(files, _missing_import_error)

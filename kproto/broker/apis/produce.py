@@ -217,7 +217,7 @@ def _refuse_with_leader(
 def _without_truncated_batch(records: bytes) -> bytes:
     """Return `records` without a truncated second batch, because Kafka ignores such a batch.
 
-    A second batch that is complete or unreadable stays, so that the validation rejects the records.
+    A second batch that is complete or unreadable is kept, so that the later validation rejects both batches.
     """
     if len(records) < _MAGIC_AT + 1:
         return records

@@ -86,7 +86,7 @@ def _partitions_ignored_by_leader(world: World, group_id: str) -> set[TopicParti
 def the_group_converges(world: World) -> None:
     """I9, I17, I19: the group is stable, and each subscribed partition is owned by one of its members.
 
-    Groups with a model, and groups in which a subscribed member does not poll, are exempt.
+    Groups with a model, and groups in which a subscribed member does not poll, are not checked.
     """
     for group_id in {
         client.group for client in world.clients.values() if client.alive and client.group is not None

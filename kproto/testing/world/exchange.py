@@ -50,7 +50,7 @@ class NetworkExchange(WorldState):
             self.network.connect(client, node, self._establish_connection, client, key, node)
 
     def _establish_connection(self, client: Client, key: Any, node: int) -> None:
-        """Notify broker and client of a new connection. If it is refused, notify only the client."""
+        """Notify the broker and the client of a new connection, or only the client of a refused one."""
         if not client.alive:
             return
         if node not in self.brokers or self.network.refuses(client, node):

@@ -140,7 +140,7 @@ def assert_mutant_fails(mutate: Mutate, test: Callable[[], None]) -> None:
 
 
 def fetches(member: StageMember) -> list[tuple[int, list[tuple[str, int, int]]]]:
-    """Return the time of each Fetch, and its partitions with their offsets."""
+    """Return each Fetch as its time and a list of (topic, partition, fetch offset)."""
     return [
         (
             line.now,

@@ -326,7 +326,7 @@ def is_broken_by(invariant: invariants.Invariant, schedule: Callable[[], World])
             invariant(world)
     except invariants.InvariantBroken:
         return True
-    except TypeError:  # The engine has changed, and the mutant must be adapted.
+    except TypeError:  # The mutant no longer fits the engine, and must be adapted.
         raise
     except Exception:  # Any other failure of a mutant does not count as a broken invariant.
         return False

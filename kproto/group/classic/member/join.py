@@ -151,9 +151,10 @@ def _create_subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Let a leader assign or a follower send SyncGroup (M7); if the join failed, react to the error code.
+    """After a successful join, let a leader assign and a follower send SyncGroup (M7).
 
-    A response is ignored if the member no longer waits for it (M8).
+    If the join failed, react to the error code. A response is ignored if the member no longer waits for it
+    (M8).
     """
     if event.request is not member.rebalance_request:
         return

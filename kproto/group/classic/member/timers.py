@@ -57,7 +57,7 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
 
 
 def poll_end(member: Member) -> int | None:
-    """Return the time at which max.poll.interval.ms expires, or None while it does not apply.
+    """Return the time at which max.poll.interval.ms expires, or None while the interval does not apply.
 
     Java does not check the interval while the coordinator is unknown (M107). With
     `Policy.lose_on_session_timeout` the interval also applies while the coordinator is unknown and while the

@@ -460,8 +460,8 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 class InterruptedTimestamps(list[tuple[int, int]]):
     """A batch's list of timestamp runs.
 
-    Before its first append, the list calls `send`, like a signal handler that interrupts a send and sends a
-    record itself.
+    The first call of `append` calls `send` before it appends, like a signal handler that interrupts a send
+    and sends a record itself.
     """
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:

@@ -902,7 +902,8 @@ def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answ
     """A rejoining member loses its partitions if no heartbeat succeeds for a session timeout.
 
     An ILLEGAL_GENERATION response only means that a new generation has started. The JoinGroup response of
-    this generation may be on its way, so the member loses no partition earlier.
+    this generation may be on its way, so the member keeps its partitions until the session
+    timeout.
     """
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)
