@@ -246,7 +246,7 @@ def _decode_text(field: _Field) -> str:
 
 
 def _parse_fields(data: bytes, offset: int) -> Iterator[_Field]:
-    """Yield the fields of a message, whose first byte is at position `offset` in the payload."""
+    """Yield the fields of the message `data`, which begins at position `offset` in the payload."""
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at, offset)

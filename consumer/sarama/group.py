@@ -374,8 +374,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `ends_session`, these claims are the session's last ones. The session then ends, and `cleanup`
-        runs before the commit (rule M103), unless `setup` has not run for the session.
+        With `ends_session`, these claims are the session's last ones. The session then ends. If `setup`
+        has been called for the session, `cleanup` runs before the commit (rule M103).
         """
         claims = [
             session.by_partition[partition] for partition in partitions if partition in session.by_partition

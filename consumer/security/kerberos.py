@@ -56,7 +56,8 @@ class KerberosLogin:
                 raise SaslFailed(
                     "the broker requires a Kerberos security layer, which Kafka does not support"
                 )
-            # The second to fourth bytes hold the maximum size of wrapped messages: 0, because there are none.
+            # The second to fourth bytes hold the maximum size of wrapped messages. It is 0, because without a
+            # security layer no message is wrapped after the login.
             reply = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
             message = self._context.wrap(reply, False).message
         except Exception as error:

@@ -108,7 +108,7 @@ class _Reader:
     def translate_alternatives(self, *, in_group: bool) -> str:
         """Translate the pattern up to the next closing parenthesis, or to the end of the pattern.
 
-        Inline flags in this part of the pattern apply only up to its end.
+        Inline flags in this part of the pattern do not apply to the rest of the pattern.
         """
         flags = self.ignore_case, self.comments
         branches = [self.translate_branch()]

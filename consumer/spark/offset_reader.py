@@ -127,9 +127,10 @@ class OffsetReader:
         A topic in `expected` that is missing from a response is requested again several times before it
         counts as deleted. If `expected` is None, this applies to every topic that the options name.
 
-        `strict` is for the start of a query. A missing topic that the options name then raises UnknownTopic,
-        and so does the option `assign` if none of its partitions exists. If only some of its partitions are
-        missing, a warning is logged. Without `strict`, missing topics and partitions are omitted.
+        `strict` is for the start of a query. UnknownTopic is then raised if a topic that the options name is
+        missing, or if no partition of the option `assign` exists. If only some partitions of `assign` are
+        missing, a warning is logged for each of them. Without `strict`, missing topics and partitions are
+        omitted.
         """
         choice = self.options.choice
         topic_names: list[str] | None = None  # None requests all topics, for a pattern.

@@ -136,7 +136,7 @@ class Offsets:
             topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
             json[f"@{topic}{topic_id}{starts}"] = {}
-        # The epochs have separate keys, so that releases that do not know epochs ignore them.
+        # The epochs have separate keys, which releases without support for epochs ignore.
         json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
         json.update(_nest_positions(self.positions))
         return json

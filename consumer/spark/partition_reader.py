@@ -92,7 +92,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
 class _Worker:
     """The objects that a worker process keeps between slices.
 
-    `record_bytes` contains the bytes per offset in the last fetch of each partition.
+    `record_bytes` maps each partition to the average number of bytes per offset in its last fetch.
     """
 
     cluster: Admin

@@ -2,7 +2,7 @@
 
 Rules:
 
-* The names are Java's, as in Spark's own source, so that a query can be migrated unchanged (see
+* The options have Java's names, as in Spark's own source, so that a query can be migrated unchanged (see
   `consumer.security.properties`). An unsupported option is rejected at ``load()``, and never ignored.
 
 * Spark pickles the options for the executors. So `SecurityProperties` can be pickled, unlike

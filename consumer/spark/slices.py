@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
         The action's time is taken from its id. For an action directly on the DataFrame that `load()`
         returned, such as `collect`, the id contains the creation time of the DataFrame instead. This time is
-        not after `load()`, so the result is False, and tasks look up the ends again.
+        not after `loaded`, so the result is False, and tasks look up the ends again.
 
         Such tasks may safely look up the ends again: the action has no shuffle, so Spark never recomputes a
         range whose rows it has already received.

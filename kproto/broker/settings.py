@@ -208,7 +208,7 @@ class Settings:
 
     @property
     def retention(self) -> list[tuple[str, str]]:
-        """The retention configs that are set, as pairs of Kafka's name and the value; the first applies."""
+        """The retention configs that are set, as pairs of name and value. Only the first takes effect."""
         values = {
             "log.retention.ms": self.log_retention_ms,
             "log.retention.minutes": self.log_retention_minutes,

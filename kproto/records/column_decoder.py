@@ -309,7 +309,8 @@ def _guess_starts(
     """
     _, record_sizes = tables()
     data = windows.bytes
-    # Each batch is searched in several ranges at equal distances. One start is guessed in each range.
+    # Each batch is searched in several ranges at equal distances. At most one record start is guessed in each
+    # range.
     at, typical_size = batches.at[long_batches], np.maximum(mean_size[long_batches], 8)
     distance = piece_records * typical_size
     width = np.minimum(typical_size + typical_size // 2 + 64, distance)

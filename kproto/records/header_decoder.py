@@ -66,7 +66,7 @@ class HeaderColumns:
         self._sections = raw
 
     def rows(self, start: int, stop: int) -> list[Headers]:
-        """Return the headers of the rows from `start` to `stop`, as in `Record`."""
+        """Return the headers of each row from `start` to `stop` - 1, in the form of `Record.headers`."""
         self._parse()
         low, high = int(self._first_headers[start]), int(self._first_headers[stop])
         keys = map(self._keys.__getitem__, self._key_indexes[low:high].tolist())

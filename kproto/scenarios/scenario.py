@@ -185,7 +185,10 @@ class ScenarioRun:
         act.moments.append(Moment(when - act.started, who, text, len(act.stage.observations)))
 
     def grow(self, topic: str, partitions: int, which: str = "") -> None:
-        """Grow a topic of the latest world. `which` is appended to the moment's text, to name this world."""
+        """Grow a topic of the latest world, and add a moment for this change.
+
+        `which` is appended to the text of this moment. It names the world if the scenario has several worlds.
+        """
         stage = self.acts[-1].stage
         self.moment(f"the topic grows to {partitions} partitions{which}", "operator")
         stage.grow(topic, partitions)

@@ -281,7 +281,10 @@ class _ClientSpeaksTls(EOFError):
 
 
 async def _read_frame(source: asyncio.StreamReader, *, is_response: bool = False) -> bytes:
-    """Read a frame and return it without its size prefix. Raises an EOFError if it cannot be forwarded."""
+    """Read a frame and return it without its size prefix.
+
+    Raises an EOFError if the frame cannot be forwarded.
+    """
     size = int.from_bytes(await source.readexactly(4), "big")
     if is_response and size >> 16 == _TLS_ALERT:
         raise _SpeaksTls("this port speaks TLS, but the proxy does not: set --tls or --command-config")

@@ -303,7 +303,7 @@ class Side:
 def listing_everything(api: str, request: Any) -> bool:
     """Return whether the request selects entries without naming them, such as all users.
 
-    The response to such a request also contains entries that other tests created.
+    The response to a request for all entries also contains entries that other tests created.
     """
     if api == "DescribeUserScramCredentials":
         return not request.users

@@ -136,7 +136,7 @@ class Connection(Protocol):
 
 
 class Scene(Protocol):
-    """A broker or coordinator that scripts run on."""
+    """A broker or coordinator to which a `ScriptRunner` sends the requests of scripts."""
 
     def connect(self) -> Connection: ...
     def wait(self, ms: int) -> None: ...

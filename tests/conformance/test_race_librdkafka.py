@@ -23,7 +23,8 @@ repetition has few parallel runs, because librdkafka's own threads may have wait
 The mock cluster completes a group's first join after 3 s. It completes a member's next join 1 s before the
 member's session expires (rdkafka_mock_cgrp.c).
 
-`KPROTO_RACES=200` sets the number of schedules (tox -e soak). `KPROTO_SEED` sets the first one's seed.
+`KPROTO_RACES=200` sets the number of schedules (tox -e soak). `KPROTO_SEED` sets the seed
+of the first schedule.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class DeadlinePassed(Exception):
 
     `calls` are the calls that the plan waits for. Some of them may already have a response.
 
-    A plan may catch the exception, and then return a result or raise another error. Otherwise the caller
-    receives `error`.
+    A plan may catch this exception, and then return a result or raise another error. If the plan does not
+    catch it, the plan's caller receives `error`.
     """
 
     def __init__(self, error: RequestTimedOut, calls: Sequence[Call]) -> None:

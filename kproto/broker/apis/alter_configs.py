@@ -74,7 +74,8 @@ def _resource_response(
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
     """Return the call without the resources that the ACLs deny.
 
-    Resources that are refused before the ACLs are checked stay in the call, whose handler refuses them.
+    A resource that must be refused before the ACLs are checked stays in the call, because the call's handler
+    refuses it.
     """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []

@@ -4,8 +4,8 @@ For members with equal subscriptions, the module follows `AbstractStickyAssignor
 For other groups it uses the general algorithm of the current release.
 
 A member claims the partitions that it owned. In 2.6, every member keeps its claims up to the maximum, in the
-order in which it reports them. Then members below the minimum get the free partitions. If these are too few,
-they also get partitions of members with the maximum.
+order in which it reports them. Then members below the minimum get the free partitions. If there are too few
+free partitions, the members below the minimum also get partitions of members with the maximum.
 
 The current release sorts the claims before it applies the maximum. It also limits the number of members that
 keep the maximum number of partitions.

@@ -42,8 +42,8 @@ def _range(position: int, index: int, partitions: int, members: int) -> bool:
 
     The original is RangeGroupBalancer.AssignGroups.
 
-    Java's range assignor gives the larger shares to the first members. kafka-go spreads them over the
-    members.
+    Java's range assignor gives the larger shares to the first members. kafka-go spreads the larger
+    shares evenly over the members.
     """
     return index * partitions // members <= position < (index + 1) * partitions // members
 

@@ -152,7 +152,8 @@ def _send_commit(
 ) -> None:
     """Send a commit; without a coordinator, defer it once, then refuse it (rd_kafka_cgrp_offsets_commit).
 
-    `fail_unsent` fails the refused commits. Logical offsets are not sent.
+    A commit that is refused is queued in `state.refused`, and `fail_unsent` fails it. Logical offsets are
+    omitted from the request.
     """
     if not is_retry:
         state.wait_commits += 1

@@ -506,7 +506,7 @@ class LibrdkafkaState:
 
     @property
     def one_event_per_poll(self) -> bool:
-        """Return whether a poll returns after each event.
+        """Return whether each poll returns at most one event.
 
         The result is true for the binding "go": confluent-kafka-go's Poll returns one event, or nil after a
         rebalance event.

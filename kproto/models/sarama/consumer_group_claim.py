@@ -6,8 +6,9 @@ The original is the goroutine around ConsumeClaim in consumer_group_session.go.
   (`consume_partition`), or if the committed offset is out of range and Group.ResetInvalidOffsets is true
   (M147).
 
-* A partition without a leader is checked every 5 s. A start that fails with an error that a new leader may
-  fix is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
+* A partition without a leader is checked every 5 s. If opening the partition consumer fails with an error
+  that a new leader may fix, the claim retries up to Metadata.Retry.Max times. Any other error, and an error
+  of the last retry, is reported and ends the claim.
 
 * The handler takes a message at every poll of the application, and marks it. The handler returns when the
   session ends, or when its channel of messages is closed and empty. If it holds a message at the end of the

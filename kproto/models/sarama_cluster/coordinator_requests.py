@@ -142,8 +142,9 @@ C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
-    """One call of commitOffsetsWithRetry. Afterwards it resumes `caller` with "committed" and either the
-    error or None.
+    """One call of commitOffsetsWithRetry. At its end it resumes `caller` with "committed" and the error.
+
+    The error is None unless the commit failed.
     """
 
     __slots__ = ("caller", "consumer", "retries", "sent")

@@ -148,7 +148,8 @@ class Knob(Generic[T]):
 def _value_check(default: object) -> tuple[Callable[[object], bool], str]:
     """Return two values: a function that checks a knob's value, and a text that describes the allowed values.
 
-    The allowed values depend on the type of the knob's default. The text becomes part of an error message.
+    The allowed values depend on the type of the knob's default. The returned text becomes part of an error
+    message.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"

@@ -56,7 +56,7 @@ def sizes(*encoded: bytes) -> list[int]:
 
 
 def test_compressed_batches_are_decompressed_in_pieces() -> None:
-    """Each piece is decompressed separately, so the memory does not grow with the size of the fetch."""
+    """Each piece of a fetch is decompressed separately, so memory does not grow with the fetch's size."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
     huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]

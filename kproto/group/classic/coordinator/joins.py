@@ -51,8 +51,9 @@ def refuse_because_full(
 ) -> None:
     """Answer GROUP_MAX_SIZE_REACHED, and remove the sender's pending member id, if any.
 
-    If the group exceeds `group.max.size`, a member that has not joined yet is removed, too, so that the group
-    shrinks. A member whose metadata is too large stays in the group with its earlier metadata.
+    A sender that is a member, but has not joined yet, is removed if `group.max.size` members have joined. So
+    a group above this size shrinks. A member that is rejected because its metadata is too large stays in the
+    group with its earlier metadata.
 
     If all other members have joined, the removal completes the join phase (R22). In Kafka 4.3, the join phase
     lasts until the rebalance timeout instead.
@@ -215,8 +216,9 @@ def _replace_incarnation(
     reason = f"{member.label} was replaced by another process with its instance id"
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the session timeout that the former incarnation requested applies until the next restart,
-    # for example at the next heartbeat. From then on, the session timeout of this JoinGroup applies.
+    # As in Kafka, the session timeout that the former incarnation requested applies until the session is
+    # restarted again, for example by the next heartbeat. From then on, the session timeout of this JoinGroup
+    # applies.
     context.restart_session(group, member)
     # The replacement cannot expire while its JoinGroup waits, because its flag `new` is False. Kafka keeps
     # the flag of the former incarnation, so in Kafka the replacement of a new member can expire.

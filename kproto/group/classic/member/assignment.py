@@ -213,7 +213,7 @@ def _apply_assignment(member: Member, request: Message, response: SyncGroupRespo
 
 
 def _protocol_error(member: Member, response: SyncGroupResponse) -> BrokerError | None:
-    """Return the error if the group does not use the protocol with which the member joined, or None.
+    """Return an error if the group does not use the protocol with which the member joined; otherwise None.
 
     A response that does not name the protocol, such as one below v5, is not checked.
     """
