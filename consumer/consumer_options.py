@@ -159,7 +159,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def as_java(self) -> bool:
-        """Whether the consumer behaves as Java's consumer where kproto's default differs."""
+        """Whether the consumer uses Java's behaviour where kproto by default deviates from it."""
         return self.policy == "java"
 
 

@@ -147,7 +147,8 @@ class Runtime:
         self._open_futures: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
-        # The token of a callback, as in `_callbacks`, -> the callback. Outer callbacks come first.
+        # Maps the token of each running callback, as in `_callbacks`, to the callback. Outer callbacks come
+        # first.
         self._running_callbacks: dict[object, RunningCallback] = {}
         self._unlogged_failure: BaseException | None = None
 

@@ -190,7 +190,7 @@ def topic_partition(topic_name: Any, index: Any) -> TopicPartition:
 
 
 def committed_offset(name: str, value: Any) -> Any:
-    """Check an offset to commit, alone or with metadata. Return it in the form in which it was given."""
+    """Check an offset to commit, alone or with metadata. Return `value` unchanged."""
     allowed = 'an offset, a pair (offset, "metadata") or a CommittedOffset'
     offset_and_metadata: tuple[Any, ...] = (value, "")
     if isinstance(value, CommittedOffset):

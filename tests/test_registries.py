@@ -168,7 +168,7 @@ def read_by_methods(name: str) -> set[str]:
 
 
 def is_read(class_name: str, field: str) -> bool:
-    """Return whether code reads a config, or the topic config for which this config is the default."""
+    """Return whether any code reads a config, or the topic config whose default is this config."""
     setting = SETTINGS.get(kafka_name(field))
     if setting is not None and setting.topic_config is not None:
         return TOPIC_CONFIGS[setting.topic_config].acts

@@ -263,7 +263,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         `list_offsets` accepts.
 
         Without `partitions`, the method seeks in all assigned partitions. If all records are older than the
-        given time, reading continues at the end of the log.
+        time `where`, reading continues at the end of the log.
         """
         self._operations.seek_to(where, partitions)
 

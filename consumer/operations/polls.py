@@ -400,7 +400,7 @@ class PollOperations:
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         """Return the next records, or None after `deadline`. While it waits, run the callbacks that are due.
 
-        Raise WokenUp after `wakeup`, and the errors of the engine and of the listener.
+        Raises WokenUp after `wakeup`. Also raises the errors of the engine and of the listener.
         """
         runtime = self.runtime
         # `ev.Poll` returns only records that are already buffered.

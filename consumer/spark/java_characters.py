@@ -76,8 +76,8 @@ _PROPERTIES: dict[str, frozenset[str]] = {
     "inbasiclatin": NAME_CHARACTERS,
 }
 _POSIX_CLASSES = tuple(_PROPERTIES)[:13]  # The names before "javalowercase".
-# The names that are case-sensitive in Java, POSIX classes and methods of `Character`: the name in lower case
-# -> Java's spelling.
+# Maps a name in lower case to Java's spelling. The names are those that are case-sensitive in Java: POSIX
+# classes, and properties that are named after methods of `Character`.
 _JAVA_SPELLINGS = {
     **{name: name.capitalize() for name in _POSIX_CLASSES},
     "ascii": "ASCII",

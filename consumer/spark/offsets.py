@@ -28,7 +28,8 @@ Rules:
   not store an initial offset.
 
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
-  to read. Spark runs a batch up to this offset and stores it, so the options are not evaluated again.
+  to read. Spark runs a batch up to this offset and stores it, so options such as
+  `startingOffsets` are not evaluated again.
 
 * A query that began when no partition existed is not a new query: a topic that is created afterwards is read
   from its start, whatever `startingOffsets` says. The offset of such a query is `{"@": {}}`, or `{}` if

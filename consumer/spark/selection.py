@@ -75,7 +75,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The selection by ``subscribePattern``: all topics whose names contain a match.
+    """The selection by ``subscribePattern``: all topics whose names contain a match of `regex`.
 
     Topics that are created later are included. The regular expression has Java's syntax. Internal topics
     never match.

@@ -83,9 +83,9 @@ log = logging.getLogger(__name__)
 
 # With at least this number of partitions, the list of topics is cached between calls of latestOffset.
 MANY_PARTITIONS = 1_000
-# The maximum age of the cached list in ms, unless kafka.metadata.max.age.ms sets it. A request for the list
-# takes milliseconds. The cache delays the detection of new partitions, but not of re-created topics:
-# executors fetch by topic id.
+# The maximum age in ms of the cached list of topics, unless kafka.metadata.max.age.ms sets another. A request
+# for the list takes milliseconds. The cache delays the detection of new partitions, but not of re-created
+# topics: executors fetch by topic id.
 TOPICS_MAX_AGE_MS = 1_000
 
 

@@ -216,7 +216,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 
 
 def next_deadline(broker: Broker) -> int | None:
-    """Return the time in ms at which the next `Tick` is due, or None."""
+    """Return the time in ms at which the next `Tick` is due, or None if no deadline is pending."""
     return earliest(
         broker.now if broker.large_requests else None,
         broker.purgatory.next_deadline(),

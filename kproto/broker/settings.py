@@ -28,7 +28,7 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 # The values of ssl.client.auth, and the `verify_mode` of an ssl.SSLContext for each.
 SSL_CLIENT_AUTH: Final = {"none": "CERT_NONE", "requested": "CERT_OPTIONAL", "required": "CERT_REQUIRED"}
 _ALLOWED_RETENTION: Final = "at least 1, or -1 for no limit"
-# Maps each field of `Settings` that holds a coordinator's settings to their class.
+# Maps each field of `Settings` that holds the settings of a coordinator to the class of these settings.
 _COORDINATOR_SETTINGS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
     "group": GroupSettings,
     "transactions": TransactionSettings,

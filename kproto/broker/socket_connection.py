@@ -232,7 +232,7 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's data; return whether the connection stays open for now.
+        """Handle the end of the client's data; return whether pending work keeps the connection open.
 
         A producer with acks=0 may close its side of the connection right after a request. So a connection
         without TLS stays open until the received requests are served. Every connection stays open until the

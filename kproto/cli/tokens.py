@@ -112,7 +112,10 @@ def _add_hmac(parser: argparse.ArgumentParser) -> None:
 
 
 def _read_hmac(options: argparse.Namespace) -> bytes:
-    """Return the HMAC from `--hmac`, the environment or the terminal. Raises ConfigError if it is invalid."""
+    """Return the HMAC from `--hmac`, the environment or the terminal.
+
+    Raises ConfigError if the HMAC is invalid.
+    """
     text = read_secret(_HMAC_VARIABLE, "HMAC: ") if options.hmac is None else options.hmac
     try:
         if hmac := b64decode(text.strip(), validate=True):

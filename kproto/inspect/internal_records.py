@@ -67,7 +67,7 @@ def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> Inter
 
 
 def _read_int16(topic: str, field: str, data: bytes) -> int:
-    """Return the int16 at the start of the key or value. `field` names it in the error message."""
+    """Return the int16 at the start of `data`. `field` is "key" or "value", for the error message."""
     if len(data) < 2:
         raise DecodeError(topic, -1, field, 0, f"expected at least 2 bytes, but there are {len(data)}")
     return int.from_bytes(data[:2], "big", signed=True)

@@ -356,7 +356,8 @@ def _read_fetch_response(
             )
     for partition in set(batch) - fetched.keys():
         view.forget_leader(partition)
-        # The response does not contain the partition. This error code makes the caller fetch it again.
+        # The response does not contain the partition. This error code makes the caller fetch the partition
+        # again.
         fetched[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())
     return fetched
 

@@ -27,7 +27,8 @@ Rules:
 
 * No fetch is sent to a broker that throttles the client.
 
-* The client backs off from a broker that repeatedly responds immediately and without records.
+* If a broker repeatedly responds immediately and without records, the client backs off before the next fetch
+  from this broker.
 
 * If the leader of a partition has a newer epoch than the one for which the position was validated, the
   position is validated again before the next fetch (KIP-320).
@@ -153,7 +154,7 @@ class Fetcher:
         return True
 
     def _count_buffered(self, state: PartitionState) -> None:
-        """Update the numbers of buffered bytes after a change of the partition.
+        """Count the partition's buffered bytes again after a change of its state.
 
         The bytes of a paused partition count for all paused partitions together. The bytes of any other
         partition count for its broker. If the paused partitions would exceed the limit (fetch.max.bytes),

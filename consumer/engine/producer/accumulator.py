@@ -152,8 +152,8 @@ class RecordAccumulator:
     ) -> Delivery | None:
         """Append a record and return its delivery.
 
-        The result is None if buffer memory or metadata is not available yet; `why_waiting` then contains the
-        reason, and the caller sends the record again later.
+        The result is None if buffer memory or metadata is not available yet. `why_waiting` then contains the
+        reason, and the caller calls this method again later.
 
         Raises IllegalState after `close`. Raises BrokerError for a topic or partition that cannot be written
         to, and for a record larger than max_request_size.
@@ -448,7 +448,8 @@ class RecordAccumulator:
         """
         now, weights = self._clock(), route.cumulative_weights
         if not weights or now - route.weights_at >= WEIGHTS_MAX_AGE_MS:
-            # The sender adds an unsealed batch to `waiting`, too, soon after it was started.
+            # Soon after an unsealed batch was started, the sender adds the batch to `waiting`, too. `max`
+            # avoids counting the batch twice.
             loads = [max(len(queue.waiting), queue.filling is not NO_BATCH) for queue in route.candidates]
             max_load = max(loads)
             weights = list(accumulate([max_load + 1 - load for load in loads]))
@@ -621,8 +622,8 @@ class RecordAccumulator:
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """End a batch, free its memory, and count its failures. Return its callbacks.
 
-        The caller sets `error` of a failed batch before this call. Afterwards, it calls the returned
-        callbacks without holding the guard.
+        The caller sets `error` of a failed batch before this call. After this call, the caller
+        calls the returned callbacks without holding the guard.
         """
         with self.guard:
             self.seal(batch)

@@ -213,7 +213,7 @@ class TransactionManager:
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
     def _require_allowed(self, name: str) -> ProducerTransactionState:
-        """Return the state to which an operation leads. Raises an error if it is not allowed now."""
+        """Return the state to which operation `name` leads. Raises an error if `name` is not allowed now."""
         next_state = CALLS[self.state].get(name)
         if next_state is None:
             if self.error is not None:

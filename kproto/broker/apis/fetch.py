@@ -95,7 +95,8 @@ class DelayedFetch:
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
         """Return the response if enough data is available or `force` is set, else None.
 
-        The call updates `waits_for`. The result must be sent: the fetch session records it as sent.
+        The call updates `waits_for`. A returned response must be sent, because the fetch
+        session records the response as sent.
         """
         max_bytes = self._max_bytes()
         results, size = self._find_batches(max_bytes)

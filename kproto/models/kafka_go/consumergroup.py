@@ -321,7 +321,10 @@ def _fail_next_generation(state: KafkaGoState, error: Error, now: int, out: Out,
 
 
 def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -> None:
-    """Leave the group after `error`, or for close() if it is None. A member without id sends no request."""
+    """Leave the group after `error`, or for close() if `error` is None.
+
+    A member without id sends no request.
+    """
     state.leave_error = error
     if state.member_id:
         state.tried_addresses = 0

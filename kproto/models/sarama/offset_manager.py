@@ -73,7 +73,7 @@ class PartitionOffset:
     def __init__(self, offset: int, epoch: int, metadata: str) -> None:
         self.offset, self.epoch, self.metadata = offset, epoch, metadata
         self.dirty = False
-        # Whether the partition is closed. It is removed as soon as its offset is committed.
+        # Whether the partition is closed. A closed partition is removed as soon as its offset is committed.
         self.done = False
 
     def mark(self, offset: int, metadata: str = "") -> None:

@@ -62,7 +62,7 @@ class LoginStage:
         return answers
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request, and return its response, or None while it is pending."""
+        """Send a request, and return its response, or None if the broker has not responded yet."""
         answers = self.step(FrameReceived(1, encode_request(request, version, 5, "test"), RANDOM))
         return self.read(request, version, answers)
 

@@ -225,7 +225,7 @@ def assign(
     counts = {topic: metadata.partitions[topic] for topic in sorted(topics) if metadata.partitions.get(topic)}
     racks = {topic: metadata.racks[topic] for topic in counts if topic in metadata.racks}
     assigned = assignor.assign(counts, subscriptions, racks)
-    # As in Java, the built-in cooperative-sticky assignor is not checked.
+    # As in Java, the assignments of the built-in cooperative-sticky assignor are not checked.
     if assignor.cooperative and assignor.name != "cooperative-sticky":
         _check_cooperative(assigned, subscriptions)
     # With sarama's sticky strategy, members would send these counts back as the user data of their next
