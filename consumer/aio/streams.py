@@ -182,7 +182,10 @@ class _Protocol(asyncio.BufferedProtocol):
             self._on_bytes(size)
 
     def _on_bytes(self, nbytes: int) -> None:
-        """Report the responses that these bytes complete; without any, report progress once a second."""
+        """Report the responses that these bytes complete.
+
+        If no response is complete, report progress once a second.
+        """
         try:
             bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:

@@ -18,7 +18,7 @@ The parts are `network` (connections), `metadata`, `group` (membership, coordina
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
 
 * Deadlines are handled before the event is applied. If a timeout of the membership expired while the process
-  was paused, the member therefore loses its partitions first.
+  was paused, the member therefore loses its partitions before the event is applied.
 
 * Each part of the engine visits only partitions that have changed or whose deadline has passed, however many
   partitions are assigned.

@@ -482,7 +482,7 @@ class PollOperations:
             watch.running_function = outer
 
     def _owned_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records, except those of partitions that were released, or for which `seek` was called.
+        """Return the records, except those of partitions released or sought since the records were taken.
 
         The engine must be locked. It was not locked while the deserializers ran, so partitions may have been
         released, or `seek` called, in the meantime.

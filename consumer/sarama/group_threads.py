@@ -149,8 +149,8 @@ class _ThreadedHandler:
         An exception that a coroutine must not raise becomes the cause of a RuntimeError.
         """
         future: Future[BaseException | None] = Future()
-        # A running future cannot be cancelled. So the thread can set its result even if the waiting task was
-        # cancelled.
+        # A running future cannot be cancelled. So the thread can set the future's result even if the waiting
+        # task was cancelled.
         future.set_running_or_notify_cancel()
 
         def call_method() -> None:

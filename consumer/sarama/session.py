@@ -151,7 +151,7 @@ class Session:
         """Set the mark to `offset`, that of the next record to read, even if it is lower than the last mark.
 
         The next session begins reading at this offset. After a reset in `setup`, the current session already
-        begins there. sarama only accepts offsets up to the last mark.
+        begins there. sarama's ResetOffset only moves the mark backward.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

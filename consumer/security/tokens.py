@@ -91,7 +91,7 @@ class TokenSource:
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Return a token. If a new one is needed, call the provider in this thread.
+        """Return the last token. If none exists or its refresh is due, call the provider in this thread.
 
         If the provider fails, the last token is returned until it expires. Raises NoToken if there is
         no valid token.
@@ -107,7 +107,7 @@ class TokenSource:
         raise NoToken("only asyncio clients accept a coroutine function as the token provider", final=True)
 
     async def awaited(self) -> Token:
-        """Return a token. If a new one is needed, call the provider.
+        """Return the last token. If none exists or its refresh is due, call the provider.
 
         A coroutine function is called in this event loop, any other provider in a thread.
 
@@ -148,7 +148,7 @@ class TokenSource:
             raise NoToken(f"no token: {error}", final=False) from None
 
     def _request_token(self) -> Token | Awaitable[Any]:
-        """Return the fresh token. If a new one is needed, call the provider and keep its token.
+        """Return the last token. If none exists or its refresh is due, call the provider and keep the result.
 
         If the provider returns an awaitable, the awaitable is returned; pass its result to `_keep_result`.
         """

@@ -71,7 +71,7 @@ API_TIMEOUT_MS = 60_000
 
 
 class ResolvedBound(NamedTuple):
-    """The offsets to which a bound of the options refers.
+    """A starting or ending bound, resolved to an offset for each partition.
 
     `edges` contains the partitions whose offset is the current start or end of the log, which may change
     later. `explicit` contains the partitions whose offset is a number in the options. All other offsets were

@@ -150,7 +150,7 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """Return the bound that the options set, or None.
+    """Return the bound that the options set, or None if no option sets it.
 
     All options of the bound are checked, even if another option overrides them.
 

@@ -131,7 +131,7 @@ class ElectLeader(NamedTuple):
 class MoveCoordinator(NamedTuple):
     """Event: another node becomes a group's coordinator, and loads the group for `loading_ms`.
 
-    Apply the event to the old coordinator, because that broker may hold delayed requests of members.
+    Apply the event to the broker that was the coordinator: this broker may hold delayed requests of members.
     """
 
     group: str

@@ -106,7 +106,7 @@ class JsonReader:
         self._named = named
 
     def read(self, value: Any) -> Any:
-        """Return the object to encode for a JSON value. Raises ValueError if it does not fit the schema."""
+        """Return the object to encode for a JSON value. Raises ValueError if `value` violates the schema."""
         return self._read(value, self._schema, "$")
 
     def _read(self, value: Any, schema: Any, path: str, *, is_default: bool = False) -> Any:

@@ -321,7 +321,7 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
 class WantMetadata(msgspec.Struct, frozen=True):
     """Send the member a `MetadataUpdated` with these topics, now and after every change of their metadata.
 
-    The leader needs the metadata of all members' topics.
+    The leader needs the metadata of every topic to which a member of the group is subscribed.
     """
 
     topics: frozenset[str]

@@ -4,7 +4,7 @@ In a topic with keys, a key begins with the record type as an int16. A value beg
 int16.
 
 In a topic without keys, a value begins with three unsigned varints: the frame version (1), the record type
-and the version.
+and the record's version.
 
 `kproto.messages.index.RECORDS_OF` lists the record types of each topic.
 """

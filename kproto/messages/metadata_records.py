@@ -1,7 +1,7 @@
 """Values of `__cluster_metadata`, the log of the KRaft controllers (KIP-500, KIP-631).
 
 In the log, three unsigned varints precede each message: the frame version (1), the record type and the
-version.
+message's version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values of `__remote_log_metadata`: which segments tiered storage holds (KIP-405).
 
 In the topic, three unsigned varints precede each message: the frame version (1), the record type and the
-version.
+message's version.
 """
 
 from __future__ import annotations

@@ -307,7 +307,10 @@ codecs.register_error(_JAVA_DECODING, _replace_malformed)
 
 
 def _read_varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes, truncated to 32 bits as in Java. Return it and its end."""
+    """Read an unsigned varint of at most 5 bytes, truncated to 32 bits as in Java.
+
+    Return the number and the position after the varint.
+    """
     value = shift = 0
     for stop in range(at, at + 5):
         byte = data[stop]
@@ -319,7 +322,10 @@ def _read_varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int
 
 
 def _read_varlong(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 10 bytes, truncated to 64 bits as in Java. Return it and its end."""
+    """Read an unsigned varint of at most 10 bytes, truncated to 64 bits as in Java.
+
+    Return the number and the position after the varint.
+    """
     value = shift = 0
     for stop in range(at, at + 10):
         byte = data[stop]

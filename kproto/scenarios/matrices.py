@@ -236,7 +236,7 @@ def stop_the_world(
 
 
 def _unassigned_times(world: World, start: int) -> dict[TopicPartition, int]:
-    """Return for each revoked partition the time until it was assigned again, in ms, from `start` on."""
+    """Map each partition that was revoked since `start` to the time (ms) until it was assigned again."""
     revoked_at: dict[TopicPartition, int] = {}
     gaps: dict[TopicPartition, int] = {}
     for observation in world.observations:

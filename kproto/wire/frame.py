@@ -251,7 +251,7 @@ class ReceiveBuffer:
         return bytearray(size)
 
     def _grow_body(self) -> None:
-        """Replace the full buffer of the body by one of twice the size, but at most of the body's size."""
+        """Double the size of the body's buffer, which is full, up to the size of the body."""
         larger = bytearray(min(self._body_size, 2 * self._body_filled))
         larger[: self._body_filled] = self._body
         self._body = larger

@@ -1,6 +1,6 @@
 """kafka-clients 2.6.2 and kproto's model of it compute the same sticky assignments.
 
-The partitions of each member are compared in order.
+For each member, both must list the same partitions in the same order.
 
 The inputs come from a simulated group, in which no two members own the same partition. The reported
 generations differ. Eager members report owned partitions in user data of version 0 or 1, or not at all.

@@ -129,8 +129,8 @@ class AlterConfigOp(msgspec.Struct, frozen=True):
 def name_of(code: int, codes: Mapping[str, int]) -> str:
     """Return the name of `code` in `codes`, which maps names to codes.
 
-    The name of another code is "unknown (CODE)", because a later release may define it. The name of 0 and of
-    a negative code is "unknown".
+    A positive code that `codes` lacks has the name "unknown (CODE)", because a later release may define it.
+    If 0 or a negative code is missing, its name is "unknown".
     """
     unknown = f"unknown ({code})" if code > 0 else "unknown"
     return next((name for name, known_code in codes.items() if known_code == code), unknown)

@@ -492,7 +492,7 @@ class CompletedFetch:
     def _valid_data(self, *, to_position: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset after that data, and the error.
 
-        If `to_position` is set, the last batch of the data is the first that ends at or after the position.
+        With `to_position`, the data ends with the first batch whose last offset is at or after the position.
         """
         data_end, end, error = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)

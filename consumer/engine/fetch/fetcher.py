@@ -553,7 +553,7 @@ class Fetcher:
         match action:
             case ErrorAction.RESET_OFFSET:
                 if state.fetches:
-                    # The buffered records are returned first. Then the error occurs again.
+                    # The buffered records are returned first. A later fetch receives the error again.
                     state.back_off_until(retry_at)
                 else:
                     self._offset_lookup.reset_out_of_range(state)

@@ -482,7 +482,9 @@ class Committer:
             self._unconfirmed.update(commit.offsets)
 
     def _mark_in_flight(self, commit: QueuedCommit, *, in_flight: bool) -> None:
-        """Record whether an initial commit is in flight: meanwhile polls return no records of its partitions.
+        """Record whether an initial commit is in flight.
+
+        While it is in flight, polls return no records of the partitions that it commits.
 
         For other commits the method does nothing.
         """

@@ -107,7 +107,9 @@ class CoordinatorLookup:
         self._failures += 1
 
         def on_verified(call: Call) -> None:
-            if self.node is None:  # The coordinator was lost in the meantime, so this is an ordinary lookup.
+            # If the coordinator was lost while this lookup was in flight, the response is handled like that
+            # of any other lookup.
+            if self.node is None:
                 self._on_response(call)
                 return
             self._call = None

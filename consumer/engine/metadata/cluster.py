@@ -195,7 +195,7 @@ class ClusterView:
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def set_leader(self, partition: TopicPartition, leader: int, epoch: int) -> None:
-        """Set the leader from a Fetch or Produce response (KIP-951), unless its epoch is not newer."""
+        """Set the leader that a response names (KIP-951), unless `epoch` or a newer leader epoch is known."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader

@@ -256,7 +256,7 @@ class TransactionManager:
         """Return the highest version of Produce to use; None for no limit.
 
         `max_version` is the highest version that the request's topics allow. Without transaction version 2
-        (KIP-890), the version is at most LAST_PRODUCE_VERSION.
+        (KIP-890), the result is at most LAST_PRODUCE_VERSION.
         """
         if self._uses_version_2:
             return max_version

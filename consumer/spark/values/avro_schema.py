@@ -178,7 +178,7 @@ def _null_column_error(path: str) -> str:
 
 
 def _parse_json(option: str, text: str) -> Any:
-    """Parse the JSON of a schema. If it is only the name of a type, without quotes, return the name."""
+    """Parse the JSON of a schema. If `text` is only the name of a type, without quotes, return the name."""
     try:
         return json.loads(text)
     except ValueError as error:

@@ -285,7 +285,7 @@ def restrict_topic_operations(access: Access, topic: Any) -> None:
 def narrow_commit(access: Access, permitted: list[Any], denied: list[Any]) -> Authorized:
     """Narrow an offset commit to its permitted topics, and add an error for each denied topic.
 
-    If no topic is permitted, the result is the response.
+    If no topic is permitted, the result is the response with these errors, and no request is executed.
     """
     if not denied:
         return access.call

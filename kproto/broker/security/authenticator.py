@@ -164,7 +164,7 @@ class SaslAuthenticator:
         return step
 
     def _token_credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """Return the SCRAM credential of a delegation token that has not expired, or None."""
+        """Return the SCRAM credential of a delegation token; None if no valid token has this id."""
         tokens = self.delegation_tokens
         return None if tokens is None else tokens.login(mechanism, token_id, self.wall_clock)
 

@@ -93,7 +93,7 @@ class ClientNetwork(Scheduler):
         return own_version if offered is None else min(own_version, offered[1])
 
     def send(self, broker: SaramaBroker, call: BrokerCall, request: Message, timeout_ms: int) -> None:
-        """Send a request, whose result is later passed to `broker` with `call`."""
+        """Send a request. Its response or failure is later passed to `broker`, together with `call`."""
         self.open_requests[id(request)] = (request, broker, call)
         key = request.__api_key__
         assert key is not None

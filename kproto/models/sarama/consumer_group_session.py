@@ -21,9 +21,9 @@
 
 * While a cooperative member joins, no heartbeat is sent. The join waits for a heartbeat in flight.
 
-* The leader compares the partition counts of the group's topics with those in its assignment, at the start
-  and then every Metadata.RefreshFrequency (0 disables the later checks). A changed count has the same effect
-  as REBALANCE_IN_PROGRESS (M93).
+* The leader compares the partition counts of the group's topics with the counts from which it computed the
+  assignment. It does so at the start and then every Metadata.RefreshFrequency (0 disables the later checks).
+  A changed count has the same effect as REBALANCE_IN_PROGRESS (M93).
 
 * The leader's check reads the cached metadata, which is refreshed at the same interval. So new partitions are
   noticed after at most two intervals (M204).

@@ -107,7 +107,7 @@ class Routine:
         self.timer = 0  # The number of the current timer, or 0 if no timer runs.
 
     def move(self, to: Enum) -> None:
-        """Change the state and stop the timer, which belongs to the state that set it."""
+        """Change the state, and stop the timer that the old state has set."""
         move(self, to, self.EDGES)
         self.timer = 0
 

@@ -165,7 +165,7 @@ def _on_joined(consumer: ClusterConsumer, result: Message | GoError) -> None:
 def _make_plan(consumer: ClusterConsumer, error: GoError | None) -> None:
     """Assign the group's partitions, after one refresh of the metadata if a topic is unknown (as leader).
 
-    `error` is that of the refresh, or None before the refresh.
+    `error` is the error of the refresh. It is None before the refresh, and if the refresh succeeded.
     """
     metadata, joined = consumer.client.metadata, consumer.joined
     assert joined is not None

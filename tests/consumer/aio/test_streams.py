@@ -59,7 +59,7 @@ class Transport(asyncio.Transport):
 
 
 class Connection:
-    """A protocol on a `Transport`, with the events that it has reported."""
+    """A protocol on a `Transport`, and the events that the protocol has reported."""
 
     def __init__(self, *, max_response: int = 1 << 20) -> None:
         self.events: list[NetworkEvent] = []

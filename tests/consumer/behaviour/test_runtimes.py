@@ -183,7 +183,7 @@ def test_commits_are_allowed_inside_an_iteration(broker: str) -> None:
 
 def test_kill_sends_neither_commit_nor_leave(broker: str) -> None:
     fill(broker, 10)
-    # The group waits for the killed member until its session timeout.
+    # The group keeps the killed member until the member's session timeout has passed.
     consumer = Consumer(broker, **{**GROUP, "session_timeout_ms": 3000})
     consumer.subscribe("t")
     assert consumer.poll(10)

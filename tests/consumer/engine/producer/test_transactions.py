@@ -495,7 +495,7 @@ def test_before_kafka_2_5_the_first_sequence_number_is_used_again_if_its_batch_i
 
 
 def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers() -> None:
-    """The leader's log contains no batch of the producer: it was re-created, or its records were deleted.
+    """The leader's log contains no batch of the producer: the topic was re-created, or records were deleted.
 
     In both cases a broker before Kafka 2.4 accepts only the sequence number 0.
     """
