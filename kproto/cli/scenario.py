@@ -225,7 +225,10 @@ def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
 
 
 def _loss(options: argparse.Namespace) -> int:
-    """Print the records that clients lose when a topic grows. Return 1 if kproto loses or doubles any."""
+    """Print the records that clients lose when a topic grows.
+
+    Return 1 if kproto loses a record or reads one twice, otherwise 0.
+    """
     from ..messages.json_form import one_line
     from ..scenarios import matrices, report
 
