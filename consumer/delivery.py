@@ -107,7 +107,10 @@ class Delivery(msgspec.Struct, eq=False):
         return self._metadata()
 
     def _take_error(self) -> BaseException | None:
-        """Return the error of the ended delivery, or None, and mark a failure as handled (see `outcome`)."""
+        """Return the error of the ended delivery, or None if the delivery succeeded.
+
+        A failure is marked as handled (see `outcome`).
+        """
         batch, _ = current_location(self._batch, self._index)
         if batch.error is not None:
             self._owner.mark_retrieved(self)

@@ -136,7 +136,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
 def _check_idempotence(values: dict[str, Any], config: Mapping[str, Any]) -> None:
     """Check `acks` against idempotence and transactions. Disable idempotence if `acks` excludes it.
 
-    `config` contains the options as the user gave them, for the errors.
+    `config` contains the options as the user gave them, for error messages.
     """
     is_idempotent = values.get("enable_idempotence")  # None if the user has not set the option.
     acks = values.get("acks", -1)

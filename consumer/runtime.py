@@ -320,7 +320,7 @@ class Runtime:
     def _apply_events(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
         """Apply the events in `owed`, then `events`, and then `last` if the actions include a `Deliver`.
 
-        Return the engine's actions that are for the caller.
+        Return the actions that only the caller can perform.
         """
         try:
             while self.owed:
@@ -336,7 +336,7 @@ class Runtime:
             self.driver.on_applied()
 
     def _step_engine(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
-        """Apply events, perform the engine's actions, and return the actions that are for the caller.
+        """Apply events and perform the engine's actions. Return the actions that only the caller can perform.
 
         After an exception other than KprotoError, mark the client as failed and raise IllegalState.
         """
@@ -462,7 +462,7 @@ class Runtime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the client belongs to the parent.
 
-        No lock is taken, because a thread of the parent may have held it at the fork.
+        No lock is taken, because a thread of the parent may have held the lock at the fork.
         """
         self.forked = True
         self.driver.on_fork()

@@ -97,7 +97,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Return the reason why `poll` currently returns no records from a partition.
 
         The method sends no request and does not wait, so it may be called from any thread, even while a poll
-        or a callback hangs. `DeliveryStatus` lists the reasons.
+        or a callback hangs. `DeliveryStatus` lists all possible reasons.
         """
         return self._operations.why(partition)
 

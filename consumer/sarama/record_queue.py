@@ -34,8 +34,8 @@ class RecordQueue:
         self._consumer = consumer
         self.items: deque[ConsumerRecord] = deque()
         self._added = asyncio.Event()  # Set when records are added, and when the queue ends.
-        # Whether the partition is paused because the queue was full. It is resumed when half of the queue
-        # has been read.
+        # Whether the partition is paused because the queue was full. The partition is resumed when half
+        # of the queue has been read.
         self._full = False
         # Whether the application has paused the partition. If so, the partition is not resumed when the queue
         # drains.

@@ -302,8 +302,8 @@ class Planner:
         """Return `view`, in which the ends of `partitions` are not below the query's positions.
 
         If an earlier run of the query also read uncommitted records, its position may be beyond the last
-        stable offset. Such logs are not truncated, so the query waits until the transactions end. An end is
-        not raised above the high watermark.
+        stable offset. The log is not truncated in this case, so the end is raised to the position, but not
+        above the high watermark. The query then waits until the transactions end.
         """
         high_watermarks = self.logs.ends(partitions, isolation="read_uncommitted")
         ends = {

@@ -95,7 +95,7 @@ def add_feature_verbs(verbs: Subparsers) -> None:
 
 
 def _level_text(name: str, level: int) -> str:
-    """Return a level as a number, or as a name such as 4.3-IV0 for metadata.version."""
+    """Return a level as a number. A level of metadata.version is returned as a name, such as 4.3-IV0."""
     if name != METADATA_VERSION:
         return str(level)
     names = {number: version for version, number in metadata_versions().items()}

@@ -127,7 +127,7 @@ def _decode_user_data(
 ) -> Iterator[EmbeddedMessage]:
     """Yield the user data, decoded in the first known format that consumes all of its bytes.
 
-    Nothing is yielded if no format does. The user data is at the end of `data`, from `start`.
+    Nothing is yielded if no format consumes all bytes. The user data is `data[start:]`.
     """
     # The formats to try, as (class of the message, version, number of bytes before the message).
     formats: list[tuple[type[Message], int, int]] = []

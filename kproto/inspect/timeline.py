@@ -282,9 +282,9 @@ def _group_by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return the reason of a generation, from its "generation" event if there is one.
+    """Return the reason of a generation, from the "generation" event of this generation.
 
-    If there is no "generation" event, the reasons are determined from the events since the previous
+    If this event is missing, the reasons are determined from the events since the previous
     generation. Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
     return causes(events, [generation])[generation]

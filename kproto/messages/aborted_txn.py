@@ -1,6 +1,6 @@
 """AbortedTxn: an entry of the transaction index, the file with the aborted transactions of a log segment.
 
-In the file, an int16 with the version precedes each entry.
+In the transaction index, an int16 with the version precedes each entry.
 """
 
 from __future__ import annotations

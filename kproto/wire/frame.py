@@ -153,9 +153,9 @@ class ReceiveBuffer:
         self._incomplete = 0
         # The buffer for the body of the large frame in progress. It grows while bytes arrive.
         self._body = bytearray()
-        # The size of that body when it is complete, in bytes; -1 between large frames.
+        # The size in bytes of the complete body in `_body`; -1 between large frames.
         self._body_size = -1
-        # The number of bytes of that body that have arrived.
+        # The number of bytes of this body that have arrived.
         self._body_filled = 0
         # The size of the largest frame of this connection so far, in bytes; -1 before the first frame.
         self._largest_size = -1

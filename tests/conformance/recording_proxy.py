@@ -116,7 +116,7 @@ class RecordingProxy:
     def cut(self, client: str, api: str, after: int = 0) -> None:
         """Close the connection instead of forwarding a response to a request of this API.
 
-        The responses to the next `after` requests are still forwarded; the one after them is not.
+        The next `after` responses of this API are still forwarded, and the following response is not.
         """
         self.cuts[client, api] = after
 

@@ -76,7 +76,7 @@ def list_consumer_group_offsets(
     *,
     require_stable: bool,
 ) -> Plan[dict[str, dict[TopicPartition, CommittedOffset | None]]]:
-    """Return each group's committed offsets for the partitions in `groups` (None: for all partitions).
+    """Return the committed offsets of each group's partitions in `groups`. None requests all partitions.
 
     The value for a partition is None if the group has no committed offset for it.
     """

@@ -157,8 +157,8 @@ class Fetcher:
         """Count the partition's buffered bytes again after a change of its state.
 
         The bytes of a paused partition count for all paused partitions together. The bytes of any other
-        partition count for its broker. If the paused partitions would exceed the limit (fetch.max.bytes),
-        the buffer of this partition is dropped.
+        partition count for its broker. If the buffer of `state` would make the paused partitions exceed
+        fetch.max.bytes, this buffer is dropped.
         """
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))

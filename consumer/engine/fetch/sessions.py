@@ -207,7 +207,7 @@ class FetchSessionHandler:
         """Update the session from a response.
 
         Return False if the response has an error code or does not match the request. The caller then discards
-        its records.
+        the response's records.
         """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:

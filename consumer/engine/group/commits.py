@@ -13,7 +13,8 @@
 
 * Commits and JoinGroup use different connections, so a commit may arrive after the next generation has begun.
 
-* ILLEGAL_GENERATION ends the membership only if the member still has the identity of the commit (M3).
+* ILLEGAL_GENERATION ends the membership only if the member still has the member id and generation that
+  the commit names (M3).
 
 * If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
 

@@ -96,7 +96,7 @@ class SendSchedule:
         self._metadata.look_up(topic_name)
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
-        """Return the connection to this broker that the queue uses, and assign one if necessary."""
+        """Return the queue's connection to this broker. Assign one if the queue has none."""
         numbers = self._connection_numbers.get(node)
         if numbers is None:
             return BrokerConnection(node, MAIN)

@@ -185,7 +185,10 @@ class DelayedFetch:
         return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, max_unsent)
 
     def _find_topic(self, key: TopicKey) -> Topic | None:
-        """Return the topic with this name or id, or None. The context remembers the name of an id."""
+        """Return the topic with this name or id, or None if it does not exist.
+
+        The name of a topic that is found by its id is stored in the context.
+        """
         topics = self.broker.topics
         if isinstance(key, str):
             return topics.named(key)

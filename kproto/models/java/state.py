@@ -263,7 +263,7 @@ class ApplicationThread:
     callback_partitions: tuple[TopicPartition, ...] = ()
 
     def move(self, to: BlockedOn) -> None:
-        """Block the thread on `to`, unless it already waits for that event."""
+        """Block the thread until the event `to`, unless the thread already waits for this event."""
         machine.ensure_state(self, to, BLOCKED_EDGES)
 
 

@@ -149,7 +149,7 @@ def _take_from_full(
     max_capacity_members: deque[str],
     min_quota: int,
 ) -> dict[TopicPartition, str]:
-    """Move the first partitions of members with the maximum, until every member has the minimum.
+    """Move the first partitions of the fullest members, until every member has `min_quota` partitions.
 
     Return the new owner of each moved partition.
     """

@@ -150,7 +150,7 @@ def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out
 def on_response(
     state: KafkaGoState, reader: PartitionReader, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
-    """Handle the response to the reader's request; None means that it failed, and `failure` says why."""
+    """Handle the response to the reader's request, which is None if the request failed (`failure`)."""
     reader.open = None
     if response is None:
         _on_connection_error(state, reader, network_error(failure), now, out)

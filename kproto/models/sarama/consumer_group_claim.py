@@ -156,7 +156,7 @@ class GroupClaim(MessageReceiver):
 
 
 def _start_claim(claim: GroupClaim, payload: object) -> None:
-    """Consume from the committed offset; without a leader, check again after 5 s."""
+    """Consume from the committed offset. If the partition has no leader, check again after 5 s."""
     client = claim.session.client
     if claim.canceled or claim.session.closed:
         _finish(claim)

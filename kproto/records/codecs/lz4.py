@@ -62,7 +62,7 @@ def header_checksum(descriptor: bytes) -> int:
 def with_old_header(frame: bytes) -> bytes:
     """Replace the header checksum with the checksum that Kafka writes for record format 0.
 
-    This checksum also covers lz4's magic number (KAFKA-3160).
+    Kafka's checksum also covers lz4's magic number, unlike the standard checksum (KAFKA-3160).
     """
     at = 14 if frame[4] & 0x08 else 6
     return frame[:at] + bytes((header_checksum(frame[:at]),)) + frame[at + 1 :]

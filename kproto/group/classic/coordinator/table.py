@@ -350,7 +350,7 @@ def _on_leave_group(context: GroupContext, call: RequestReceived[LeaveGroupReque
 
 
 def _on_offset_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> None:
-    """Call the handler in the table. The group id of an OffsetCommit may be empty."""
+    """Call the handler in the table. Unlike other requests, an OffsetCommit may have an empty group id."""
     _dispatch_commit(
         context, GroupEventKind.COMMIT, call.request.group_id, offsets.read_commit(context, call)
     )

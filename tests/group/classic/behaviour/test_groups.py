@@ -236,7 +236,7 @@ def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
 
 
 class Group(RuleBasedStateMachine):
-    """A group with random events, which must become stable at the end."""
+    """Random events in a group. After the last event the group must become stable."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -247,7 +247,7 @@ def test_a_sync_in_stable_restarts_the_session() -> None:
 
 
 def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[ErrorCode]:
-    """Send a heartbeat from each member every 5 s for `ms`; return the last error codes."""
+    """Send a heartbeat from each member every 5 s for `ms`; return the codes of the last heartbeats."""
     codes: list[ErrorCode] = []
     for _ in range(ms // 5_000):
         stage.wait(5_000)
