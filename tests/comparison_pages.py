@@ -29,7 +29,7 @@ def code(cell: str) -> list[str]:
 
 
 def names(page: str, heading: str = "") -> set[str]:
-    """Return the dotted names in the first column.
+    """Return the dotted names in the first column of the page's tables.
 
     A name may omit a prefix of the previous name in its row. After `Group.Session.Timeout`,
     `Heartbeat.Interval` may also mean `Group.Heartbeat.Interval`, so both names are returned.

@@ -12,8 +12,8 @@ Rules:
 
 * Consumed bytes are counted for each partition, once all its records in a response have been returned.
 
-* Java records sizes, record counts and consumed bytes later: when all records of all partitions in the
-  response have been returned (FetchMetricsAggregator).
+* Java records sizes, record counts and consumed bytes later than kproto: when all records of all
+  partitions in the response have been returned (FetchMetricsAggregator).
 
 * The lag and the lead of a partition are measured after each poll that returned its records.
 

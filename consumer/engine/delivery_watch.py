@@ -295,7 +295,7 @@ class DeliveryWatch:
 
 
 def _application_obstacle(state: PartitionState) -> _Obstacle | None:
-    """Return the obstacle "paused" or "error" (an error that lasts until a seek), or None."""
+    """Return the obstacle "paused" or "error" (an error that lasts until a seek); None if neither exists."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:

@@ -401,8 +401,8 @@ class ProducerOperations:
         out. Otherwise return None.
 
         If the abort fails, the transaction stays open until the broker aborts it after
-        transaction_timeout_ms. Until then, read_committed consumers receive neither its records nor later
-        records of its partitions.
+        transaction_timeout_ms. Until then, read_committed consumers receive neither the transaction's
+        records nor any later records of the same partitions.
         """
         transactions = self.runtime.engine.transactions
         if transactions is None:

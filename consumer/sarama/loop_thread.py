@@ -72,7 +72,7 @@ class LoopThread(Generic[T]):
         return self._forked or self._loop.is_closed()
 
     def check_usable(self, closed: str = "this client is closed; make a new one") -> None:
-        """Raise IllegalState if the loop has stopped, or this process is the child of a fork."""
+        """Raise IllegalState if the loop has stopped, or if this process is the child of a fork."""
         if self._forked:
             raise IllegalState(
                 "this client was opened before the process forked and belongs to the parent; "

@@ -77,7 +77,7 @@ class SessionGroup(Protocol):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset for the next commit of a partition that the session claims."""
+        """Mark an offset of a claimed partition for the next commit."""
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
         """Commit the marked offsets of these partitions, or of all partitions if `partitions` is None."""

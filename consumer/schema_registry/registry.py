@@ -283,11 +283,11 @@ class Registry:
     ) -> dict[str, Any]:
         """Return the registry's response, a JSON object that contains the field `response_field`.
 
-        The addresses are tried in turn until one returns the field. If all of them fail, they are tried
+        The addresses are tried in turn until one returns this field. If all of them fail, they are tried
         again, because the registry may be restarting.
 
         Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if an address
-        rejects the request, or if no address returns the field.
+        rejects the request, or if no address returns `response_field`.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if body is not None:

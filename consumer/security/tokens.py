@@ -71,7 +71,10 @@ class Token:
 
 @dataclass(slots=True)
 class TokenSource:
-    """The source of one client's tokens. `blocking` and `awaited` return a valid token, or raise NoToken."""
+    """The source of one client's tokens.
+
+    `blocking` and `awaited` return a valid token. They raise NoToken if no token is valid.
+    """
 
     provider: Callable[[], Any] = field(repr=False)
     # Whether one token serves all connections.

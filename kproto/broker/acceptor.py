@@ -117,7 +117,7 @@ class Acceptor:
     async def close(self) -> None:
         """Close the listening socket. The accepted connections stay open.
 
-        Returns after each of them has its protocol.
+        Returns after each accepted connection has its protocol.
         """
         self._is_closing = True
         # The proactor event loop of Windows does not implement `remove_reader`.

@@ -365,7 +365,7 @@ def record_lines(
 
 
 def _internal_lines(topic: str, record: Record) -> list[str]:
-    """Return lines for the messages in the key and in the value, or a line with the error."""
+    """Return lines for the messages in the key and in the value, or the error if decoding fails."""
     from .internal_records import decode_internal
 
     try:

@@ -124,7 +124,7 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
 
 
 def changes(run: ScenarioRun) -> str:
-    """Say which parameters the run changed, and which values of the scenario they replaced."""
+    """Describe the parameters that the run changed, and the scenario's values that they replaced."""
     parts: list[str] = []
     for name, value in run.parameters.changed().items():
         values = [_written(name, known) for known in run.replaced.get(name, ())]

@@ -39,7 +39,8 @@ from .driver_protocol import (
     print_line,
 )
 
-# Maps option names of the drivers to option names of the consumer. All other options have the same name.
+# Maps option names of the drivers to option names of the consumer. All other options have the same name in
+# both.
 OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 

@@ -188,7 +188,7 @@ class WatchProxy:
                 if gets_no_response:
                     self._tell(exchange)
                 await _write_frame(sink, frame)
-                # Release the objects now. Otherwise a large request would stay in memory until the next one
+                # Release the request now. Otherwise a large request would stay in memory until the next one
                 # arrives.
                 del exchange, frame
 

@@ -294,7 +294,10 @@ def _require_rules(acls: object) -> list[Acl]:
 
 
 def _build_rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
-    """Return a rule for each resource of `on` and each operation, or raise ConfigError."""
+    """Return a rule for each resource of `on` and each operation.
+
+    Raises ConfigError if an argument is invalid, or if `on` contains no resource.
+    """
     resource: Mapping[str, object] = dict(on)
     for option, value in {"user": user, **resource}.items():
         if option not in ("user", *On.__annotations__):

@@ -35,7 +35,7 @@ def poll_until(
 ) -> None:
     """Poll until the member has printed `times` lines that begin with `start`.
 
-    With `new_only`, ignore the lines that it printed before this call.
+    With `new_only`, ignore the lines that the member printed before this call.
     """
     before = len(a.lines) if new_only else 0
     for _ in range(tries):

@@ -478,7 +478,7 @@ class ScriptRunner:
     def _id(self, name: str) -> str:
         """Return the member id of the script's actor `name`.
 
-        If the script has no such actor, return the empty id for "none", and `name` itself for any other name.
+        If no actor has this name, return the empty id for "none", and `name` itself for any other name.
         """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 

@@ -160,7 +160,8 @@ class Side:
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            # [0] leaves out the timestamp, because the brokers write transaction markers at different times.
+            # The end is compared without its timestamp, because the brokers write transaction
+            # markers at different times.
             "end": self.listed(-1)[0],
             "batches": batch_lines,
             "aborted": sorted({*aborted}),

@@ -82,7 +82,7 @@ def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A proxy also closes a connection that it accepts just before it is stopped.
+    """A proxy that is stopped also closes a connection that it has just accepted.
 
     The proxy is stopped `turns` iterations of the event loop after the connect. If the connection stayed
     open, asyncio would log "Task was destroyed but it is pending" some iterations later.

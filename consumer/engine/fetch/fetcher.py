@@ -19,8 +19,8 @@ Rules:
 * Records of paused partitions have a separate limit of `fetch_max_bytes`. A partition that would exceed the
   limit loses its buffer, and its records are fetched again after the pause.
 
-* A response is ignored for a partition that was revoked or got a new position after the request. The `epoch`
-  of the partition's state shows this.
+* A response is ignored for a partition that was revoked or got a new position after the request. In this
+  case, the partition's state is missing or has another `epoch` than the request.
 
 * Errors of a partition are handled when they arrive. They are raised after the records that were buffered
   earlier have been returned.

@@ -230,12 +230,12 @@ class ClusterView:
             view.leader = view.leader_epoch = None
 
     def topic_id(self, name: str) -> UUID | None:
-        """Return the id of a topic; None if it is unknown."""
+        """Return the id of a topic; None if the topic is unknown."""
         topic = self.topics.get(name)
         return topic.id if topic is not None else None
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with this id; None if it is unknown."""
+        """Return the name of the topic with this id; None if the id is unknown."""
         return self.topic_names.get(topic_id)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:

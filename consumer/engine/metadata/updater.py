@@ -118,7 +118,7 @@ class MetadataUpdater:
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
         """Add the topic to those whose metadata is kept up to date.
 
-        Until a response describes the topic, it is also requested separately from the other topics, with a
+        Until a response describes the topic, the topic is also requested separately from the others, with a
         backoff.
 
         `has_waiters` means that a producer's send waits for the topic. A scheduled request for the topic may

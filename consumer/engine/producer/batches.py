@@ -405,8 +405,8 @@ class TopicRoute(msgspec.Struct):
     """The queues of a topic's partitions: all of them, those with a leader, and the sticky one.
 
     The next sticky queue is selected among `candidates`. If the client selects by rack, `candidates` are the
-    partitions whose leader is in its rack. Otherwise, or if its rack has no leader, they are all partitions
-    with a leader.
+    partitions whose leader is in the client's rack. Otherwise, or if this rack has no leader, `candidates`
+    are all partitions with a leader.
     """
 
     topic: str

@@ -43,8 +43,8 @@ class Lanes:
     def _set_lanes(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
         """Initialize the lanes.
 
-        `data` contains the bytes of all lanes. `at` and `end` are offsets in `data`: each lane's position,
-        which the reading methods advance, and its end.
+        `data` contains the bytes of all lanes. `at` and `end` contain offsets in `data`. `at` has each
+        lane's position, which the reading methods advance. `end` has each lane's end.
         """
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}

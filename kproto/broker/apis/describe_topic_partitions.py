@@ -151,8 +151,8 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict_operations_and_add_refusals(response)
         return response
-    # The handler rejects a cursor whose topic is not requested, so a cursor at a denied topic is removed. All
-    # topics of `permitted` are after the cursor anyway.
+    # The handler rejects a cursor whose topic is not requested, so this function drops a cursor at a denied
+    # topic. All topics of `permitted` are after the cursor anyway.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(
         restrict_operations_and_add_refusals,

@@ -43,7 +43,7 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
 def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
-    """Handle FindCoordinator's response; None means a lost connection (FindCoordinatorResponseHandler)."""
+    """Handle a FindCoordinator response, or None for a lost connection (FindCoordinatorResponseHandler)."""
     state.find_in_flight = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error
     if code == E.NONE and response is not None:

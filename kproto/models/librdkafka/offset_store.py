@@ -124,7 +124,7 @@ def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPo
 def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) -> None:
     """Commit the stored offsets of the assignment that are newer than the committed ones.
 
-    If the assignment is lost, the commit is refused.
+    If the assignment is lost, the commit fails with _ASSIGNMENT_LOST.
     """
     if state.assignment and state.assignment_lost:
         state.wait_commits += 1
@@ -210,7 +210,7 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle OffsetCommit's response; None means a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
+    """Handle a commit's response, or None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}

@@ -5,8 +5,8 @@
 * If several members claim a partition, the claim with the highest generation counts. The member with the
   second-highest generation is the previous owner, to which the partition may return.
 
-* sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation of
-  the subscription.
+* sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation
+  from the subscription. If the subscription has none, the generation is read from user data.
 
 * An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
 

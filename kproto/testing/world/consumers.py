@@ -365,7 +365,7 @@ class Consumer(EngineClient):
         self.observe("closed")
 
     def _end_poll(self, poll_number: int, pause_ms: int = 0, *, engine_ended: bool = False) -> None:
-        """End the poll with this number if it is still in progress.
+        """End poll number `poll_number` if this poll is still in progress.
 
         The application polls again after `pause_ms`. With `engine_ended`, the poll has already ended in the
         engine. While a callback runs, the poll ends only after the callback, and then without a pause.
