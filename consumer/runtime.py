@@ -135,8 +135,8 @@ class Runtime:
         # Events of calls that a signal may have interrupted. The engine must apply them before any other
         # event.
         self.owed: deque[ev.Event] = deque()
-        # The callback that a poll has to call, and the error that a poll has to raise. If Ctrl-C ends the
-        # poll before it does so, the next poll calls the callback, or raises the error.
+        # The callback that a poll has to call, and the error that a poll has to raise. If Ctrl-C ends a poll
+        # before the poll has called or raised them, the next poll calls the callback, or raises the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
         # While a method is about to return records, the calling thread or task and these records; otherwise

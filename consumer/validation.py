@@ -415,7 +415,7 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
     """Warn about a time that seems to be in seconds. Such a time is allowed, but nearly always a mistake.
 
     Python shows the same warning only once for each line of the application. The message does not contain the
-    time, because each different time would then cause a new warning.
+    time, because a message with the time would be a new warning for each time.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

@@ -87,8 +87,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def lag(self, partition: TopicPartition) -> int | None:
         """Return the number of offsets from the position to the log's end; None before the first fetch.
 
-        The log's end is the one that the last fetch response contained (with read_committed, the last stable
-        offset), so the lag does not grow while no broker responds. `events` reports "unreachable" if no
+        The log's end comes from the last fetch response: the high watermark or, with read_committed, the last
+        stable offset. So the lag does not grow while no broker responds. `events` reports "unreachable" if no
         broker responds, and "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)

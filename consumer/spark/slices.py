@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 class Slice(InputPartition):
     """The range of a partition that one task reads.
 
-    `plan` contains the times of the batch's plan. It is None in a stream.
+    `plan` contains the times at which the batch was loaded and planned. In a stream `plan` is None.
     """
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:

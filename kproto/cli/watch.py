@@ -211,7 +211,7 @@ def capture_file(path: Path) -> Generator[Frames]:
 
 
 def run_until_interrupted(serve: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop. SIGINT and SIGTERM cancel it, and raise KeyboardInterrupt here."""
+    """Run a coroutine in an event loop. On SIGINT or SIGTERM, cancel it and raise KeyboardInterrupt."""
     import asyncio
     import signal
 

@@ -282,7 +282,7 @@ def _produce_during_changes(
 def _await(is_done: Callable[[], bool], group: MemberGroup, goal: str, patience_s: float = 45) -> None:
     """Wait until `is_done()`. Raises DemoFailed after `patience_s` seconds without a new report.
 
-    Raises DemoFailed also if a member has ended unexpectedly. `goal` describes the awaited state.
+    An unexpected end of a member raises DemoFailed immediately. `goal` describes the awaited state.
     """
     last_count, changed_at = -1, time.monotonic()
     while not is_done():

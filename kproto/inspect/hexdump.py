@@ -38,7 +38,7 @@ class TextForm(NamedTuple):
     """A form in which bytes are printed as text, with the function that reads it.
 
     `read(text, is_named)` returns the bytes, or None for a text of another form. `is_named` means that the
-    caller named the form. Then a text is read even if it could also have another form.
+    caller named this form. Then `read` accepts even a text that other forms could read, too.
     """
 
     description: str

@@ -288,7 +288,8 @@ class Wrapper:
 
     def _parts(self, max_messages: int) -> Iterator[_Part]:
         """Iterate over pieces of the decompressed bytes, of at most `max_messages` complete messages each."""
-        # `data` are the decompressed bytes that no part contains yet, and `position` is their position.
+        # `data` are the decompressed bytes that no part contains yet. `position` is the position of `data` in
+        # all decompressed bytes.
         blocks, data, position = self._blocks(), bytearray(), 0
         while True:
             count, last_message, stop = _complete_messages(data, max_messages)

@@ -410,7 +410,10 @@ def _refuse_commits(world: World, *codes: int) -> list[int]:
 def _commit_interval_scenario(
     number: int, title: str, codes: tuple[int, ...], at_most: int, at_least: int, then: str
 ) -> Any:
-    """Add the scenario S2-`number` of the time between two commits, the first answered with `codes`."""
+    """Add scenario S2-`number`: the time from the first commit to the second.
+
+    `codes` contains the error code in the response to the first commit, or is empty if the commit succeeds.
+    """
 
     def play(run: ScenarioRun) -> None:
         world = run.world({"t": 1})

@@ -231,8 +231,8 @@ def test_an_invalid_advertised_address_is_refused(text: str, why: str) -> None:
 def test_a_listener_on_all_ipv6_addresses_accepts_ipv4() -> None:
     """A listener on all IPv6 addresses also accepts IPv4.
 
-    If the listener rejected IPv4, clients could not connect to the bootstrap address. It contains the
-    computer's host name, which often resolves to an IPv4 address only.
+    If the listener rejected IPv4, clients could not connect to the bootstrap address. The bootstrap address
+    contains the computer's host name, which often resolves to an IPv4 address only.
     """
     with running(host="::") as server:
         port = int(server.bootstrap.rsplit(":", 1)[1])

@@ -1,4 +1,4 @@
-"""Keys and values in each format are printed as text and as JSON, and encode_text again."""
+"""Keys and values in each format are printed as text and as JSON. encode_text encodes the text again."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.cli.stage import Shell
 DAY_MS = 24 * 3600 * 1000
 
 
-# So long that a token's MAXDATE is after the year 9999, the last year of Python's datetime.
+# With a lifetime this long, a token's MAXDATE is after the year 9999, the last year of Python's datetime.
 MAX_LIFETIME_MS = 2**60
 
 

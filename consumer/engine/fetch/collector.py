@@ -69,9 +69,10 @@ class FetchCollector:
             self._errors[partition] = self.unraised[partition] = state.error
 
     def next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return a partition's error that poll has not raised yet, and count it as raised; or None.
+        """Return an error of a partition that poll has not raised yet, or None if there is none.
 
-        With `include_raised` the result may also be an error that poll has raised before.
+        The returned error then counts as raised. With `include_raised` the result may also be an error that
+        poll has raised before.
         """
         if self.unraised:
             return self.unraised.pop(next(iter(self.unraised)))

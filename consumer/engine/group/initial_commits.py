@@ -15,7 +15,8 @@ The start offset is committed before the first record of the partition is return
   flight, the records wait for its response.
 
 * The application may commit offsets in a transaction, on another connection. An initial commit can overwrite
-  such an offset only if it reaches the coordinator between the last lookup and the initial commit.
+  such an offset only if the offset reaches the coordinator after the last lookup and before the initial
+  commit.
 
 * Before an initial commit, the committed offsets are looked up again if the initial commit had to wait, or if
   an earlier commit of these partitions has not succeeded. The coordinator may have received offsets in the

@@ -456,7 +456,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Throttle the connection if a response requested it. Call `on_throttled` if a report is due."""
+        """Throttle the connection if a response requires it. Call `on_throttled` if a report is due."""
         if connection.requested_throttle[1]:
             api, requested_ms = connection.throttle(now, self._max_throttle_ms)
             report = self._throttles.report(api, connection.address, requested_ms, now)
@@ -671,8 +671,8 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = is_unresponsive and not self._nodes.count_timeout(address, api_key)
-        # If the login has begun, the broker is alive but may be slow. The next connection attempt gets twice
-        # the time.
+        # If the login has begun, the broker is alive but may be slow. The next connection attempt gets a
+        # longer setup timeout.
         login = connection.login
         is_slow_login = (
             login is not None and login.is_in_progress and connection.setup_timeout_ms < self._setup_timeout

@@ -669,7 +669,7 @@ class SubscriptionState:
     def committed_states(self) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions that have a processed and a committed offset.
 
-        A start offset whose initial commit has not succeeded does not count.
+        A start offset counts as committed only after its initial commit has succeeded.
         """
         return {
             p: s

@@ -76,7 +76,7 @@ def message(column_format: ColumnFormat) -> Any:
 
 
 def _schema_files(column_format: ColumnFormat) -> Any:
-    """Return the files of the schema in the options or, if it is not set, of the one in the registry."""
+    """Return the files of the schema in the options. If no schema is set, use the registry's schema."""
     option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")

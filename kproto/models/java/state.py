@@ -317,7 +317,7 @@ class JavaState:
     join_error: int | None = None  # The error code of the last join, until poll handles it.
     coordinator: Address | None = None
     find_in_flight: bool = False  # Whether FindCoordinator is in flight.
-    find_failures: int = 0  # The failed lookups since the last successful one.
+    find_failures: int = 0  # The number of failed lookups since the last success.
     find_retry_at: int = 0
     find_error: tuple[str, str] | None = None
     join_retry_at: int = 0

@@ -205,7 +205,10 @@ def _on_metadata_response(
 def _on_list_offsets_response(
     state: KafkaGoState, reader: PartitionReader, response: ListOffsetsResponse, now: int, out: Out
 ) -> None:
-    """Continue with the next ListOffsets request of initialize, Seek or an out-of-range check, or fetch."""
+    """Send the next ListOffsets request of initialize, Seek or an out-of-range check.
+
+    The last response leads to a Fetch request, a restart or a backoff. An error leads to a restart.
+    """
     result = parse_list_offsets(response)[reader.tp]
     if result.error:
         _restart(state, reader, kafka_error(result.error), now, out)

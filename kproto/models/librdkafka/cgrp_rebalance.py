@@ -56,7 +56,7 @@ def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...
 def enqueue_incremental(
     state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
-    """Queue an incremental event. With `rejoin`, the member rejoins after the answer has been applied.
+    """Queue an incremental event. With `rejoin`, the member rejoins after the application's answer.
 
     Follows rd_kafka_rebalance_op_incr.
     """

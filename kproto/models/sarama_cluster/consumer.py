@@ -21,7 +21,7 @@
   Metadata.Retry.Backoff. JoinGroup, SyncGroup and OffsetFetch are not retried.
 
 * Each cycle sends the notification "rebalance start" with the current partitions. It then sends "rebalance
-  OK" with the claimed, released and current ones, or "rebalance error".
+  OK" with the claimed, released and current partitions or, after an error, "rebalance error".
 
 * The topic watcher does not notice new partitions of a subscribed topic (see `loops`).
 """

@@ -312,7 +312,7 @@ class ClusterConsumer(Routine):
     def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
         """Count down the partitions to open, and wake the Consumer after the last one.
 
-        `partition` is open, or has failed to open with `error`.
+        `partition` is open if `error` is None; otherwise it has failed to open with `error`.
         """
         self.unopened_count -= 1
         if error is not None:

@@ -85,7 +85,8 @@ class Consumer(EngineClient):
         self._poll_number = 0
         self._next_poll_at: int | None = None
         self._is_take_scheduled = False
-        # The `repr` of the last error of a poll, or empty after records, and the application's wait after it.
+        # The `repr` of the last error of a poll, or "" after a poll that returned records. The time for which
+        # the application waits after an error.
         self._last_error_text, self._error_backoff_ms = "", 0
         # Whether the poll in progress ends as soon as the running callback returns.
         self._ends_poll_after_callback = False

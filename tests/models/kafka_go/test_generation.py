@@ -1,5 +1,5 @@
-"""The heartbeat loop and each watcher of a generation in kafka-go have at most one request in flight. Each
-may end the generation.
+"""The heartbeat loop and each watcher of a generation in kafka-go have at most one request in flight. The
+loop and each watcher can end the generation.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
     # The first GetOffset sends its ListOffsets request again after a refresh of the topic's metadata. Without
-    # the error, the start takes four requests.
+    # the injected error, the start takes four requests.
     assert len(requests_of(a, "ListOffsets")) == 5
     assert not a.has_printed("error")
 

@@ -173,9 +173,9 @@ def update_initial_counts(
 ) -> dict[str, int]:
     """Return `initial_counts`, with updated counts for new and re-created topics.
 
-    A topic without a count gets 0 if it does not exist, or is known to have been created later. Otherwise it
-    gets its number of partitions in the first generation, and no count in later generations. The first
-    generation ignores `initial_counts`.
+    In the first generation, `initial_counts` is ignored, and each topic gets its number of partitions. In
+    later generations, a topic without a count gets 0 if it does not exist, or if it is known to have been
+    created after the previous assignment. Otherwise it gets no count.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """

@@ -84,8 +84,8 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
     """Requests to a broker fail when the metadata no longer contains the broker.
 
-    The requests fail even if the broker's address is a bootstrap address. Requests that any broker can serve
-    may still use this address.
+    The requests fail even if the broker's address is a bootstrap address. Only requests that any broker can
+    serve may still be sent to a bootstrap address.
     """
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)

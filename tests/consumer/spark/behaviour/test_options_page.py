@@ -55,7 +55,8 @@ def test_each_rejected_option_is_rejected_with_a_reason() -> None:
 def test_each_option_of_the_clients_is_passed_on_or_rejected_or_ignored_on_purpose() -> None:
     """Each option of the clients is in one of three tables of `options`.
 
-    If an option were in no table, the source would reject it as unknown, without the actual reason.
+    If an option were in no table, the source would reject the option as unknown. The error would not name
+    the reason why the source does not support it.
     """
     names = {name.replace("_", ".") for name in (*CONSUMER, *PRODUCER)}
     undecided = names - {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT}
