@@ -29,9 +29,9 @@ class Deadlines(Generic[K]):
     __slots__ = ("_entries", "_heap", "_set_count")
 
     def __init__(self) -> None:
-        self._set_count = 0  # The number of calls of `set`, which orders keys with equal times.
-        # An entry is a due time, the number of the call that set it, and the key. The heap also contains
-        # obsolete entries.
+        self._set_count = 0  # The number of calls of `set`.
+        # An entry is a due time, the value of `_set_count` when the key was set, and the key. The count
+        # orders keys with equal times. The heap also contains obsolete entries.
         self._heap: list[tuple[int, int, K]] = []
         self._entries: dict[K, tuple[int, int, K]] = {}
 

@@ -398,7 +398,7 @@ class PollOperations:
             raise
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
-        """Return the next records, or None after `deadline`. While it waits, run the callbacks that are due.
+        """Return the next records, or None if none arrive by `deadline`. Run the due callbacks while waiting.
 
         Raises WokenUp after `wakeup`. Also raises the errors of the engine and of the listener.
         """
@@ -434,7 +434,7 @@ class PollOperations:
                 return None
 
     async def _take_converted(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
-        """Return the next records, processed by deserializers and interceptors, or None after `deadline`."""
+        """Return the next records, deserialized and intercepted, or None if none arrive by `deadline`."""
         runtime = self.runtime
         while (delivered := await self._take(take, deadline)) is not None:
             records = delivered.rows

@@ -135,7 +135,10 @@ class QueueProducer(Block):
             delivery.add_done_callback(lambda completed: self._on_delivery(message, completed))
 
     def _wait_for_room(self) -> None:
-        """Wait until neither queue holds `MAX_UNREAD` results. Raises IllegalState or RequestTimedOut."""
+        """Wait until neither queue holds `MAX_UNREAD` results.
+
+        Raises IllegalState if the producer is closed, and RequestTimedOut after `max_block_ms`.
+        """
         limit_ms = self._producer.options.max_block_ms
         with self._changed:
             if self._closing:

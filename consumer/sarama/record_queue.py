@@ -140,8 +140,8 @@ class RecordQueue:
             with contextlib.suppress(IllegalState):
                 consumer.seek(self.topic_partition, offset)
 
-    # Both methods suppress IllegalState, which the consumer raises if the partition was revoked or lost. The
-    # next poll reports the revocation or loss.
+    # The next two methods suppress IllegalState, which the consumer raises if the partition was revoked or
+    # lost. The next poll reports the revocation or loss.
 
     def _pause_partition(self) -> None:
         with contextlib.suppress(IllegalState):

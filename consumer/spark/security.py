@@ -123,7 +123,7 @@ class SecurityProperties:
     def read(cls, options: Mapping[str, str]) -> SecurityProperties:
         """Check the security options that Spark passes.
 
-        The prefix ``kafka.`` is already removed from their names.
+        The keys of `options` are the options' names without the prefix ``kafka.``.
 
         Raises ConfigError if an option is not valid, and MissingExtra if a required package is missing.
         """

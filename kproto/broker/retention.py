@@ -50,8 +50,8 @@ def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> Non
 def _delete_leading_segments(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
     """Delete all segments before the first one that is not deletable; keep an empty active segment.
 
-    `is_deletable` is a function of a segment and the segment's end offset. It is called for one segment after
-    the other, and not for those after the first segment that is kept.
+    `is_deletable` is a function of a segment and the segment's end offset. It is called for the segments in
+    order, up to the first segment that is kept.
     """
     end_offsets = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
     count = 0

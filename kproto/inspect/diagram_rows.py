@@ -46,7 +46,7 @@ MOST = 240  # The maximum number of exchanges that are drawn.
 _DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 # Exchanges that are only drawn if they fail.
 _DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-# APIs whose exchanges are drawn if the response differs from the responses drawn before.
+# APIs whose exchanges are drawn only if their outcome differs from the outcomes drawn before.
 _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
 # For these APIs, only a client's first exchange is drawn. For other APIs, its first exchange after each
 # JoinGroup is drawn, too.

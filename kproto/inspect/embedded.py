@@ -32,7 +32,7 @@ class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field `path` of another message.
 
     Offsets in the spans are relative to the start of the data that was passed to `contents`. `first` has the
-    fields that precede the message in the bytes field, such as its version.
+    fields that precede the message in the bytes field, such as the message's version.
 
     `end` is the offset of the end of the bytes field. The message may end before this offset.
     """

@@ -220,8 +220,8 @@ class GroupHistory:
     def _record_activity(self, exchange: Exchange, request: Any, response: Any) -> None:
         """Record that a member is alive, and whether the response requests a rejoin.
 
-        A member is added by its first exchange without an error. If the member's connection had ended, its
-        event `disconnected` is deleted.
+        A member is added to the group by its first exchange without an error. If a later request shows that
+        a member whose connection had ended is alive, the member's event `disconnected` is deleted.
         """
         member_id = getattr(request, "member_id", "") or getattr(response, "member_id", "")
         if not member_id or exchange.api not in _MEMBER_APIS:

@@ -127,7 +127,8 @@ def decompress(
 
     `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject.
 
-    An output larger than its `allowance` is accepted only if `begins` returns True for its start.
+    An output larger than the `allowance` of `data` is accepted only if `begins` returns True for the start of
+    the output.
     """
     if codec == 0:
         return bytes(data)

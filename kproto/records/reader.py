@@ -40,7 +40,8 @@ from .record_stream import record_lists
 WORTH_COLUMNS = 1000
 
 # A records field with more records than this number is decoded in parts, because a million records as columns
-# take 120 MB. Exception: fields with at least seven bytes per record, the size of the smallest record.
+# take 120 MB. A field with at least seven bytes per record, the size of the smallest record, is decoded
+# whole.
 TOO_MANY = 500_000
 
 _unpack_int32 = struct.Struct(">i").unpack_from

@@ -309,7 +309,7 @@ def nothing_after(run: ScenarioRun) -> None:
 
 
 def _rebalance_eagerly(run: ScenarioRun, woken: bool) -> None:
-    """Let a second member join an eager group; with `woken`, the first is woken during its commit."""
+    """Let a second member join an eager group; with `woken`, wake the first member during its commit."""
     world = run.world({"t": 4}, members=2)
     first = member_of(world, auto_commit_ms=60_000)
     produce(world, "t", numbers(world), 20, 3_000)

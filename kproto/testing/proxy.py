@@ -248,7 +248,7 @@ class WatchProxy:
             log.warning("%s:%s: %s", *address, why)
 
     async def _listener_address(self, broker: Address) -> Address:
-        """Return the address of the proxy's listener for this broker, which is created if necessary.
+        """Return the address of the proxy's listener for this broker. Create the listener if necessary.
 
         All clients share the listener. Its creation continues even if the client that first needed it
         disconnects.

@@ -116,10 +116,10 @@ def machine(producer: Any) -> Any:
 
 @contextmanager
 def ctrl_c(moment: int) -> Iterator[None]:
-    """Send SIGINT at the n-th point of the client's code at which CPython may run a signal handler.
+    """Send SIGINT at a point of the client's code at which CPython may run a signal handler.
 
-    The points are before the first line of each function and after each call. `moment` is the number n of the
-    point.
+    These points are before the first line of each function and after each call. `moment` is the number of the
+    point, counted from 1.
     """
     remaining = moment
 

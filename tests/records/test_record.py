@@ -62,8 +62,8 @@ def test_a_record_may_have_as_many_headers_as_the_limit() -> None:
 
 @pytest.mark.parametrize("size", [62, 63, 64, 8190, 8191, 8192])
 def test_a_header_at_the_limits_of_varint_widths_is_read(size: int) -> None:
-    """These sizes are the last of one varint width and the first of the next. Zigzag-encoded, 63 fills 7 bits
-    and 8191 fills 14.
+    """63 is the largest size whose varint has one byte, and 8191 the largest with two bytes. Zigzag-encoded,
+    they fill 7 and 14 bits.
     """
     record = Record(0, 1, None, b"v", (("k", b"x" * size),))
     assert rows(encode_batch([record])) == [record]

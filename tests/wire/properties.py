@@ -214,7 +214,7 @@ def places(data: bytes) -> list[int]:
 def corruptions(data: bytes) -> Iterator[bytes]:
     """Yield copies of `data` in which one byte is 0, 1, 0x7F, 0x80, 0xFF, or one more than in `data`.
 
-    As a length, such a byte means null, zero, a large number, or one more than the real length.
+    If the changed byte is a length, it means null, zero, a large number, or one more than the real length.
     """
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:

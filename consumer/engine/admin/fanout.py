@@ -230,7 +230,7 @@ class _Progress(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate_brokers(self) -> Plan[str]:
-        """Locate the brokers of the open items that have none. An item whose lookup fails has failed.
+        """Locate brokers for the open items without one. An error of an item's lookup is the item's error.
 
         Returns the reason why an item must wait for its broker, or "" if no item must wait.
         """

@@ -176,7 +176,7 @@ class Membership:
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
-            if self.subscription.is_active:  # The application has subscribed again before the member left.
+            if self.subscription.is_active:  # The application subscribed again before the member left.
                 self.subscription.update_member()
 
         self._seeks.clear()

@@ -39,8 +39,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
     # callback, or not at all.
     skips_commit: bool = False
-    # Whether a commit for these partitions has been requested. If this commit fails, the membership reports
-    # the failure.
+    # Whether a commit of the offsets of `partitions` has been requested. If this commit fails, the membership
+    # reports the failure.
     is_committing: bool = False
 
 

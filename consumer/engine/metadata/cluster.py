@@ -16,8 +16,8 @@ Rules:
 * If the partition numbers of a topic have gaps, the listed partitions are used. The topic is requested again
   after a backoff.
 
-* If a response gives the same id to two topics, the id is ignored. Each topic keeps its previous id, or is
-  addressed by name.
+* If a response gives the same id to two topics, the id is ignored. Each topic keeps its previous id. A
+  topic without a previous id is addressed by name.
 
 * The leader of a partition is None while it is unknown.
 """

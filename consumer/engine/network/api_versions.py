@@ -75,9 +75,10 @@ def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tu
 def lower_version(body: bytes, version: int) -> int:
     """Return the version in which to send ApiVersions again, after the broker rejected `version`.
 
-    It is the broker's highest version according to `body`, a response in version 0, but below `version`.
+    The result is the smaller of `version - 1` and the broker's highest version in `body`, a response in
+    version 0.
 
-    It is 0 if the response cannot be decoded or does not list ApiVersions.
+    The result is 0 if the response cannot be decoded or does not list ApiVersions.
     """
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)

@@ -87,7 +87,7 @@ class NodeStates:
         return min(max_ms, max(timeout_ms, 2 * self._setup_ms.get(address, 0)))
 
     def count_timeout(self, address: Address, api_key: int) -> bool:
-        """Count a timeout. Return whether the previous request of the API had timed out there as well."""
+        """Count a timeout. Return whether the API's previous request to `address` had timed out, too."""
         earlier_timeouts = self._timeouts.get((address, api_key), 0)
         self._timeouts[address, api_key] = earlier_timeouts + 1
         return earlier_timeouts > 0

@@ -85,8 +85,8 @@ class RequestTimeouts:
     def update(self, connection: Connection, now: int) -> None:
         """Record the connection's current oldest call. Called after each request and response.
 
-        If the previously oldest call got its response within `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout
-        of the call's API.
+        If the oldest call has changed, and the previous one was the oldest for less than
+        `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout of the previous call's API.
         """
         oldest = connection.in_flight[0][1] if connection.in_flight else None
         previous = self._oldest.get(connection.key)

@@ -123,8 +123,9 @@ class ProduceResponses:
             self._retry(batch)
         else:
             if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
-                # The leader accepts the sequence number 0 (TransactionManager.handleFailedBatch of Java). A
-                # coordinator before Kafka 2.5 bumps no epoch, so the next transaction begins with it.
+                # The leader accepts the sequence number 0 (TransactionManager.handleFailedBatch of Java). The
+                # next transaction begins with this number even if a coordinator before Kafka 2.5 bumps no
+                # epoch.
                 queue.end_of_log, queue.epoch_accepted = 0, False
             self.fail_batch(batch, self._batch_error(batch, response))
 

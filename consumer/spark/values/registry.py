@@ -13,7 +13,10 @@ _NAMES = OptionNames(REGISTRY_URL, REGISTRY_USER, "value.subject or key.subject"
 
 
 def registry(options: Mapping[str, str]) -> Registry | None:
-    """Return the registry that the options name, or None. Raises ConfigError."""
+    """Return the registry that the options name, or None if they name none.
+
+    Raises ConfigError for an invalid URL or user, and for a user without a URL.
+    """
     url, user = options.get(REGISTRY_URL), options.get(REGISTRY_USER)
     if url is None:
         if user is not None:

@@ -41,7 +41,7 @@ AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
 # The bit fields of the operations that a cluster and a topic support: bit N stands for the AclOperation with
-# code N. Without an authorizer, Kafka reports all of them as authorized.
+# code N. Without an authorizer, Kafka reports all these operations as authorized.
 CLUSTER_OPERATIONS: Final = (
     # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
     8096

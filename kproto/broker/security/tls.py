@@ -82,7 +82,7 @@ class ServerTls:
 
     @property
     def client_certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate as `ssl` parses it, or None."""
+        """The client's certificate as `ssl` parses it, or None if the client sent none."""
         return self._ssl.getpeercert()
 
     def feed(self, data: bytes) -> bytes:

@@ -124,8 +124,9 @@ def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition],
 def on_offset_fetch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetFetchResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetFetch response (None for a lost connection): set positions, or apply the reset policy.
+    """Handle an OffsetFetch response (None for a lost connection).
 
+    A partition seeks to its committed offset. The reset policy applies to a partition without one. Follows
     OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded.
     """
     state.offset_fetch_in_flight = False
@@ -201,9 +202,10 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
 def on_list_offsets_response(
     state: JavaState, entry: InFlightRequest, response: ListOffsetsResponse | None, out: Out
 ) -> None:
-    """Handle a ListOffsets response (None for a lost connection): seek, or retry after new metadata.
+    """Handle a ListOffsets response (None for a lost connection).
 
-    Partitions that no longer wait for this reset are ignored.
+    A partition seeks to its listed offset. A partition with an error or without a result is retried after the
+    backoff, and new metadata is requested. Partitions that no longer wait for this reset are ignored.
     """
     requested = cast("dict[TopicPartition, int]", entry.context)
     listed_offsets = parse_list_offsets(response) if response is not None else {}

@@ -137,7 +137,10 @@ class Metadata:
         self._request_refresh(routine, tuple(topics))
 
     def _request_refresh(self, routine: Routine, topics: Topics) -> None:
-        """Start a refresh, wait for the running one if it covers `topics`, or wait for the next one."""
+        """Start a refresh if none runs. Otherwise wait for the running one, or for the next one.
+
+        The routine waits for the next refresh if the running one does not cover `topics`.
+        """
         if self.refresh is None:
             refreshed_topics = _add_topics(self.queued_topics, topics)
             self.queued_topics = {}

@@ -214,7 +214,7 @@ def test_a_full_batch_accepts_no_record() -> None:
 
 
 def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
-    """Ctrl-C ends the earlier `send` after it has notified the sender, but before the engine has run."""
+    """The earlier `send` notifies the sender. Ctrl-C ends this `send` before the engine has run."""
 
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
         records = producer._runtime.records

@@ -535,7 +535,10 @@ def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times
 
 
 def test_tasks_that_wait_for_memory_send_before_tasks_that_send_again(broker: str) -> None:
-    """Otherwise the tasks whose records were just delivered take the memory, and the others time out."""
+    """Otherwise tasks whose records were just delivered would take the memory before the waiting tasks.
+
+    The waiting tasks would then time out.
+    """
 
     async def main() -> list[int]:
         counts = [0] * 20
