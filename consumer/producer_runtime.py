@@ -143,8 +143,8 @@ class ProducerRuntime:
     async def wait_for_batch(self, batch: ProducerBatch, last_change: int, deadline: int) -> bool:
         """Wait until `batch` ends, or until `changes` differs from `last_change`.
 
-        If the batch was split, wait for the part with its first record. Return False if `deadline` (ms) is
-        reached first.
+        If `batch` was split, wait for the part with the first record of `batch`. Return False if `deadline`
+        (ms) is reached first.
         """
         return await self.wait(last_change, deadline)
 

@@ -234,7 +234,10 @@ class DeliveryWatch:
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
     def _buffered_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the obstacle "buffered" or "poll" if records of the partition are buffered, else None."""
+        """Return an obstacle if records of the partition are buffered, else None.
+
+        The obstacle is "poll" if poll has not been called for `_SLOW_POLL_MS`, else "buffered".
+        """
         if not state.fetches:
             return None
         detail = "the records are fetched, and the next polls return them"

@@ -221,7 +221,7 @@ class _Reader:
         The flags of ``(?i)`` apply until the enclosing `translate_alternatives` restores the former flags.
         """
         former_flags = self.ignore_case, self.comments
-        value = True  # Whether the following letters set or unset their flags.
+        value = True  # True if the following letters set their flags, False if they unset them.
         while (char := self.peek()) and char not in ":)":
             if char == "-" and value:
                 value = False

@@ -71,7 +71,7 @@ class Purgatory:
         return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:
-        """Return the earliest deadline (ms) of a delayed request, or None."""
+        """Return the earliest deadline (ms) of a delayed request; None if no request is delayed."""
         return self._deadlines.earliest()
 
     def _add_entry(self, entry: _Entry) -> None:

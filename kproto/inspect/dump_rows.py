@@ -81,7 +81,7 @@ def read(text: str) -> list[bytes]:
 
 
 def _split_dumps(lines: list[str]) -> Iterator[list[_Row]]:
-    """Yield the rows of each dump. It ends at a line that is not a row, or before a row with offset 0."""
+    """Yield the rows of each dump. A dump ends at a line that is not a row, or before a row with offset 0."""
     rows: list[_Row] = []
     has_data = is_repeat = False
     for number, line in enumerate(lines, 1):

@@ -115,7 +115,7 @@ def _decode_content(
 
 
 def _find_enclosing_field(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
-    """Return the field `name` of the innermost struct that has it, from `path` outwards, or None."""
+    """Return the field `name` of the innermost struct on `path` that has it; None if no struct has it."""
     for depth in range(len(path) - 1, -1, -1):
         if (*path[:depth], name) in values:
             return values[(*path[:depth], name)]

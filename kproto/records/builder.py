@@ -63,7 +63,8 @@ _FIELD_BITS = {
     "producerEpoch": 16,
     "baseSequence": 32,
 }
-# The errors that `append` raises for a record with a value that its tables do not contain.
+# The errors with which the fast path of `append` fails, for example if a number is not in the tables of
+# varints. `append` catches them.
 _UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 

@@ -228,7 +228,7 @@ def _find_headers_of_slice(
         width, size = entry & 3, entry >> 2
         value_start = key_end + width
         has_null_value = size < 0
-        # The size of a null value is -1, so its end is its start.
+        # A null value has the size -1. It ends at `value_start`.
         value_end = value_start + size + has_null_value
         if int(width.max()) > 2 or int(size.min()) < -1 or (value_end > stop).any():
             return False

@@ -154,7 +154,8 @@ class Kafka:
         With `isolation_level="read_uncommitted"`, the result includes records of open and aborted
         transactions.
 
-        Raises RequestTimedOut with the offsets that were reached if no record arrives for `timeout` seconds.
+        Raises RequestTimedOut if no record arrives for `timeout` seconds. The error contains the offsets that
+        were reached.
         """
         deadline = _deadline_after(time.monotonic(), timeout)
         with Consumer(

@@ -223,7 +223,10 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what Kafka and kproto must agree on: all records if the bytes are valid, else only `valid`."""
+    """Return the part of `answer` on which Kafka and kproto must agree.
+
+    If the bytes are valid, this is the whole answer, otherwise only the key `valid`.
+    """
     return answer if answer.get("valid") else {"valid": False}
 
 

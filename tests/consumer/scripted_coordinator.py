@@ -180,7 +180,7 @@ class Script:
         return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
 
     def kinds(self) -> list[str]:
-        """Return the kinds of the requests that arrived since the last call."""
+        """Return the kinds of the requests that arrived since the last call of `kinds`."""
         requests, self.asked[:] = (
             [type(request).__name__.removesuffix("Request") for request in self.asked],
             [],

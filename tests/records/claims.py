@@ -61,8 +61,8 @@ class Package:
     def examples(self, most: int | None = None) -> settings:
         """Return Hypothesis settings for `most` examples, or for a fifth of `most` in the quick tests.
 
-        The profile's number of examples applies instead if it is larger. A mutant gets up to 2000 examples,
-        and its first counterexample is not shrunk.
+        If the profile's number of examples is larger, the profile's number applies. A mutant gets up to 2000
+        examples, and its first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)
         number = max(least, settings().max_examples)

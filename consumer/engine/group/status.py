@@ -125,7 +125,7 @@ class GroupStatus:
     def poll_error(self) -> KprotoError | None:
         """The error that each poll raises, or None.
 
-        It is the final error, or the error of an assignment that the member cannot use.
+        The error is the final error, or that of an assignment that the member cannot use.
         """
         if not self.in_group:
             return None

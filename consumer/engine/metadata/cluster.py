@@ -140,7 +140,7 @@ class ClusterView:
     def _update_topic(self, name: str, topic: MetadataResponseTopic, version: int, shared: set[UUID]) -> bool:
         """Replace the view of a topic by its description in a response; return whether the view changes.
 
-        `version` is the version of the response. `shared` contains the ids of several topics.
+        `version` is the version of the response. `shared` contains each id that several topics have.
         """
         known = self.topics.get(name)
         topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id

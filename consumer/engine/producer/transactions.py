@@ -607,7 +607,7 @@ class TransactionManager:
     def _on_end_txn(self, call: Call) -> None:
         """Handle the EndTxn response.
 
-        The transaction is complete, unless the next one needs a new epoch that the response does not contain.
+        The transaction is complete, unless the response lacks a new epoch that the next transaction needs.
         """
         response = call.response
         if not isinstance(response, EndTxnResponse):

@@ -58,7 +58,7 @@ def _user_result(name: str, error: int, message: str | None) -> AlterUserScramCr
 
 
 def _faults_by_user(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
-    """Return the error and message of each user with an invalid change: those of the first such change.
+    """Return the error and message of each user's first invalid change. Other users are omitted.
 
     Checks of salted passwords come after all others.
     """

@@ -101,7 +101,7 @@ def _partition_result(broker: Broker, topic_name: str, index: int, *, unclean: b
 
 
 def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: bool) -> ErrorCode:
-    """Elect the preferred replica, and return NONE or the error.
+    """Elect the preferred replica; return NONE on success, else the error.
 
     An `unclean` election elects any live replica, but only in a partition without a leader.
     """

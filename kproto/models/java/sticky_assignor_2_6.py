@@ -1,4 +1,4 @@
-"""The sticky assignors of kafka-clients 2.6: a member that owned too many partitions keeps the first ones.
+"""The sticky assignors of kafka-clients 2.6: a member above the maximum keeps the claims it reports first.
 
 For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
 For other groups it uses the general algorithm of the current release.

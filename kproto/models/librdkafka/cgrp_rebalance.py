@@ -142,7 +142,7 @@ def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> N
 def assign(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int], out: Out
 ) -> tuple[str, str] | None:
-    """Replace the assignment; return None or the error (rd_kafka_cgrp_assign).
+    """Replace the assignment; return None on success, else the error (rd_kafka_cgrp_assign).
 
     After an error, the assignment is empty.
     """

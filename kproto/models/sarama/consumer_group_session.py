@@ -406,7 +406,7 @@ def _check_topics(checker: PartitionChecker, payload: object) -> None:
 
 
 def _check_next_topic(checker: PartitionChecker) -> None:
-    """Refresh the next topic without cached partitions; if no topic is left, compare the counts."""
+    """Refresh the next topic without cached partitions; if none is left, compare the partition counts."""
     metadata = checker.session.client.metadata
     while checker.topics_to_check and metadata.partitions(checker.topics_to_check[0]):
         checker.topics_to_check.pop(0)

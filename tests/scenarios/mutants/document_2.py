@@ -1,6 +1,6 @@
 """Mutants for the scenarios of lesson 002 (docs/lessons/002-java-reliability.md).
 
-They change a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8.
+The mutants change a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8.
 """
 
 from __future__ import annotations

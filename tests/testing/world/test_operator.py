@@ -45,7 +45,7 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
     """Partitions that are created while a broker is down get a leader that is up.
 
-    Records for a leader that is down would be lost without an error.
+    If the leader were down, records for the partition would be lost without an error.
     """
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)

@@ -73,7 +73,8 @@ def versions(cls: type[Message]) -> list[int]:
 
 # Decoding.
 
-# The maximum number of bytes that decoding a sample may allocate, for layout tables and error texts.
+# The maximum number of bytes that decoding a sample may allocate. Layout tables and error texts need
+# some memory.
 CHEAP = 50_000
 
 

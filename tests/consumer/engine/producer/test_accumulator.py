@@ -97,7 +97,7 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 def test_a_batch_is_filled_up_to_batch_size() -> None:
-    """A batch reserves its memory in steps. The last step is smaller, so that it ends at batch_size."""
+    """A batch reserves memory in steps. The last step is smaller, so that the batch ends at batch_size."""
     row: Row = (MOMENTS[0], b"k", b"v" * (100 - RECORD_OVERHEAD - 1), ())
     records = accumulator(batch_size=BATCH_OVERHEAD + 82 * 100)
     batches = [put(records, row) for _ in range(83)]
