@@ -246,8 +246,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         progress.
 
         If `offset` is a CommittedOffset, as `committed` returns it, the leader is first asked whether its log
-        still contains this offset with this leader epoch (KIP-320). If it does not, poll treats this as a
-        truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
+        still contains this offset with this leader epoch (KIP-320). If the log does not contain it, poll
+        treats this as a truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
 
         Before the first assignment, and during a rebalance, the seek of an unassigned partition waits for its
         assignment. If the group assigns the partition to another member, the seek is dropped, and `events`

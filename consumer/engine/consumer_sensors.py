@@ -246,10 +246,10 @@ class FetchSensors:
             self._records_per_request.record(sum(count for _, count in topics.values()), now)
 
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
-        """Record what polls have returned since the last call, and the lags and leads after them.
+        """Record what polls have returned since the last call, and the lags and leads after these polls.
 
-        `states` are those of the partitions whose records polls have returned. The call clears their counts,
-        lags and leads.
+        `states` are the states of the partitions whose records these polls have returned. The call clears the
+        counts, lags and leads in `states`.
         """
         returned_records: dict[str, int] = {}  # By topic, as `returned_bytes`.
         returned_bytes: dict[str, int] = {}

@@ -76,8 +76,8 @@ class Take(msgspec.Struct, frozen=True):
 class Poll(msgspec.Struct, frozen=True):
     """Poll in one step. The step succeeds if records are buffered and no deadline, error or callback is due.
 
-    If the step succeeds, the engine returns a `Deliver`. Without a `Deliver` the caller sends `PollBegan`,
-    `Take` and `PollEnded`.
+    If the step succeeds, the engine returns a `Deliver`. If it returns no `Deliver`, the caller polls with
+    `PollBegan`, `Take` and `PollEnded` instead.
     """
 
     limit: int

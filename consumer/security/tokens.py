@@ -171,8 +171,8 @@ class TokenSource:
     def _seconds_until_refresh(self) -> float:
         """Return the seconds until a new token is needed.
 
-        The time at which a new token is needed is stored for the wall clock and for the monotonic clock. The
-        earlier one counts.
+        The time at which a new token is needed is stored for the wall clock and for the monotonic clock. A
+        new token is needed as soon as one of the clocks reaches its time.
         """
         return min(self._refresh_at - time.time(), (self._refresh_at_ms - now()) / 1000)
 

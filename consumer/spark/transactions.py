@@ -149,7 +149,7 @@ def _find_marker(task: Task, options: Options, marker_partition: TopicPartition)
 
 
 def _warn_of_different_rows(task: Task, marker: CommittedOffset, row_count: int) -> None:
-    """Log a warning if the task's number of rows differs from the number in the marker."""
+    """Log a warning if the task's number of rows differs from the number in the batch's marker."""
     match = re.search(r": (\d+) rows$", marker.metadata or "")
     if marker.offset == task.batch and match is not None and int(match[1]) != row_count:
         log.warning(

@@ -119,7 +119,7 @@ def _compaction_end(partition: Partition, config: Config, now: int) -> int:
 
 
 def _decode_records(batch: Batch) -> list[Record] | None:
-    """Return the records of a batch, or None if it cannot be decoded."""
+    """Return the records of a batch, or None if the batch cannot be decoded."""
     try:
         return batch.records()
     except (MissingExtra, RecordError):

@@ -181,7 +181,7 @@ class Shell:
             self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection, and report it to the broker; a TLS handshake must be complete."""
+        """Register a connection, and report it to the broker. With TLS, call this after the handshake."""
         connection.conn, connection.used_at = next(_CONNECTION_NUMBERS), self.loop.time()
         self._connections[connection.conn] = connection
         if self._idle_timer is None:

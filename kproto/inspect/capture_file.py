@@ -173,7 +173,8 @@ class Capture:
     def _parse_packet(self, kind: int, body: bytes, section: _Section) -> Packet | None:
         """Return the packet in a block.
 
-        None means that the block contains no packet, or that the section does not describe its interface.
+        Returns None if the block contains no packet, or if the section does not describe the packet's
+        interface.
         Raises _CutError if the packet exceeds the block, and struct.error if the block is too short.
         """
         order, data_start, at = section.byte_order, 20, None

@@ -14,7 +14,7 @@ Rules:
 
 3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
   all responses of this API that are already drawn for the client. For OffsetFetch and ListOffsets, only
-  those after the client's last JoinGroup count.
+  responses after the client's last JoinGroup count.
 
 4. Successful heartbeats, fetches without records, and requests that set up a connection are counted
   but not drawn.

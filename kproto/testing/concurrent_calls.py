@@ -9,7 +9,7 @@ from ..errors import KprotoError
 
 
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Run `long` and `short` concurrently. Return the error message of `short`, or else of `long`.
+    """Run `long` and `short` concurrently. Return the error message of `short`, else that of `long`.
 
     Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or `long`
     returns. Then the calling thread calls `end`, which must make `long` return. Errors that `end` causes are

@@ -190,7 +190,7 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
     """Maps the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
     The codes are those of `struct`, plus two. "*i" stands for a list of "i". "v" stands for the varint count
-    before a list, and is passed as bytes.
+    before a list. The caller passes this count to the function as encoded bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:

@@ -146,7 +146,7 @@ def all_brokers_move(fleet: Fleet) -> None:
 def a_broker_is_replaced(fleet: Fleet) -> None:
     """A new broker takes over the partitions of the existing broker with the highest id.
 
-    The existing broker is then removed and unregistered.
+    After the move, the existing broker is removed and unregistered.
     """
     with traffic(fleet):
         old = max(fleet.nodes)

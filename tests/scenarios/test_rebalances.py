@@ -59,8 +59,8 @@ def test_the_claims_hold_for_other_timeouts(parameters: Parameters, scenario_id:
     ("client", "error"), [("librdkafka", "_FATAL"), ("sarama", "KError(82)"), ("kproto", "Fenced")]
 )
 def test_a_fenced_member_gets_an_error_and_owns_nothing(client: str, error: str) -> None:
-    """After the fatal error librdkafka calls no rebalance callback, but rd_kafka_assignment returns no
-    partition.
+    """After the fatal error, librdkafka calls no rebalance callback. Nevertheless, rd_kafka_assignment
+    returns no partition.
     """
     results = find("S4-3").run(Parameters(client=client)).results
     assert results["its application sees"] == [error]

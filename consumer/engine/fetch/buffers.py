@@ -249,7 +249,7 @@ class CompletedFetch:
         )
 
     def _decode_first_part(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch, or of its first part; `_parts` then has the other parts."""
+        """Return a batch's records, or its first part if it is decoded in parts; `_parts` yields the rest."""
         if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         if not self.decodes_in_parts and batch.magic == 2 and batch.count <= PART_RECORDS:

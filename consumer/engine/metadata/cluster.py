@@ -43,8 +43,8 @@ _LOCAL_ID_PREFIX = 2**64 - 1
 # and are ignored.
 RELIABLE_EPOCHS = 9
 
-# An older leader epoch is accepted after this number of consecutive responses with it. One response arrives
-# per second, and the metadata of a restarted broker is outdated for less than 10 s.
+# An older leader epoch is accepted after this number of consecutive responses with older epochs. One response
+# arrives per second, and the metadata of a restarted broker is outdated for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 

@@ -9,8 +9,8 @@ Rules:
 
 * If a request times out, the next request of the same API to the same address gets twice the timeout.
 
-* If the connection setup to an address takes a long time, for example because of an LDAP lookup, the next
-  setup gets a timeout of twice that time.
+* The timeout of a connection setup is at least twice the time that the last completed setup to the same
+  address took, up to the maximum. A setup may be slow, for example, because of an LDAP lookup.
 
 * A call for any broker goes to the ready address with the fewest requests in flight (Kafka's
   leastLoadedNode).

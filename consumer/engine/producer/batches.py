@@ -342,7 +342,7 @@ class PartitionQueue:
         self.out_of_order: list[ProducerBatch] = []
 
     def oldest_creation(self) -> int | None:
-        """Return when the oldest open batch was created (ms); None without batches.
+        """Return when the oldest open batch was created (ms); None if no batch is open.
 
         Any thread may call this method.
         """

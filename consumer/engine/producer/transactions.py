@@ -359,8 +359,8 @@ class TransactionManager:
     def _next_step(self) -> Callable[[], None] | None:
         """Return the function that sends the next request; None if no request is needed.
 
-        If the transaction can end without a further request, return the function that completes it. Without a
-        coordinator, the next request is the lookup of the coordinator.
+        If the transaction can end without a further request, return the function that completes it. If a
+        request is needed but the coordinator is unknown, return the function that looks up the coordinator.
         """
         next_request = None
         if self.state is S.INITIALIZING:

@@ -137,9 +137,10 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip the next `sizes[i]` bytes of lane `lanes[i]`, for each i. Return where they start and end.
+        """Skip the next `sizes[i]` bytes of lane `lanes[i]`, for each i.
 
-        For a lane with an error, the start and the end are equal.
+        Returns the starts and the ends of the skipped bytes. For a lane with an error, the start and the end
+        are equal.
         """
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)

@@ -61,7 +61,7 @@ def alter_resources(
 
 
 def are_refused_before_authorization(broker: Broker, resources: Sequence[Any], *, legacy: bool) -> list[bool]:
-    """Return, for each resource, whether it is rejected before the caller's permission is checked."""
+    """Return, for each resource, whether its config change is rejected before the permission check."""
     occurrences = Counter(map(_resource_key, resources))
 
     def is_refused(resource: Any) -> bool:

@@ -32,7 +32,10 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
     requested_names = {state.name for state in states if state.topic_id == NO_ID}
 
     def delete_topic(state: DeleteTopicState) -> DeletableTopicResult | None:
-        """Delete a topic; return its result, or None if the result for another entry contains the error."""
+        """Delete a topic, and return its result.
+
+        Returns None for an id whose topic the request also names: the result for the name contains the error.
+        """
         by_id = state.topic_id != NO_ID
         topic = broker.topics.with_id(state.topic_id) if by_id else broker.topics.named(state.name or "")
         if by_id == (state.name is not None):

@@ -140,7 +140,10 @@ class DelayedFetch:
         )
 
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results for the response: none for a throttled client, else all or the changed ones."""
+        """Return the results that the response contains.
+
+        If Fetch is throttled, it contains none. In an incremental fetch, it contains only changed results.
+        """
         if self.broker.throttle_times.get(self.call.api_key):
             self.broker.fetch_sessions.decline_session(self.context)
             return {}
@@ -318,7 +321,7 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
 
 
 def _add_batches(data: PartitionData, found: FoundBatches) -> None:
-    """Add the found batches to a partition's result, with the aborted transactions that overlap them."""
+    """Add batches to a partition's result, with the aborted transactions that overlap the batches."""
     log, batches = found.partition.log, found.batches
     data.records = b"".join(log.batches_of(batches))
     if found.read_committed:

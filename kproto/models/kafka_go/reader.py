@@ -254,7 +254,10 @@ def _merge_offsets(loop: ReaderCommitLoop, offsets: Mapping[TopicPartition, int]
 
 
 def _send_commit(state: KafkaGoState, loop: ReaderCommitLoop, out: Out) -> bool:
-    """Send OffsetCommit for the stash. If it is empty, finish immediately. Return whether the loop ended."""
+    """Send OffsetCommit for the stash. If the stash is empty, finish the commit immediately.
+
+    Returns whether the commit loop has ended.
+    """
     if not loop.stash:
         return _finish_commit(state, loop, None, out)
     assert state.coordinator is not None

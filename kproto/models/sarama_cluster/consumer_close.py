@@ -12,7 +12,7 @@ S = ClusterConsumerState
 
 
 def on_dropped(consumer: ClusterConsumer, error: GoError | None) -> None:
-    """Leave because a partition failed to open. An error of the release is dropped."""
+    """Leave because a partition failed to open. The commit error of the release is dropped."""
     assert consumer.error is not None
     leave_with_error(consumer, consumer.error)
 

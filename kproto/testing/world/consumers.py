@@ -369,7 +369,8 @@ class Consumer(EngineClient):
         """End poll number `poll_number` if this poll is still in progress.
 
         The application polls again after `pause_ms`. With `engine_ended`, the poll has already ended in the
-        engine. While a callback runs, the poll ends only after the callback, and then without a pause.
+        engine. If a callback is running, the poll ends after the callback, and the next poll follows without
+        a pause.
         """
         if not self.polling or poll_number != self._poll_number:
             return

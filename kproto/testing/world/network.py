@@ -132,7 +132,8 @@ class Network:
     def heal(self, fault: Fault) -> None:
         """End a fault: establish the connections and send the bytes that it stalled.
 
-        If another fault still stalls them, they continue to wait. A fault that has ended is ignored.
+        Connections and bytes that another fault still stalls continue to wait. A fault that has already ended
+        is ignored.
         """
         if fault not in self.faults:
             return

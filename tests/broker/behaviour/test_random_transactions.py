@@ -452,7 +452,8 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as raised:
-        # The number of examples is high, because Hypothesis may disable a `rule` method in an example.
+        # The number of examples is high, because Hypothesis may disable the `rule` method that reveals the
+        # mutant in many of them.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     # An error other than AssertionError means that the mutant itself is broken.

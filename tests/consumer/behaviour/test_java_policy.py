@@ -377,7 +377,7 @@ def test_a_commit_without_a_membership_fails_with_commit_failed() -> None:
 def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
     options: dict[str, Any], lookups: int
 ) -> None:
-    """When its idle coordinator connection breaks, Java's member looks up the coordinator again.
+    """When an idle connection to the coordinator breaks, Java's member looks up the coordinator again.
 
     The member keeps its generation. Java's behaviour was observed in kafka-clients 4.3.1.
     """
