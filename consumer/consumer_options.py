@@ -8,7 +8,7 @@ client fails if one of the entries is missing. Spark's source also needs the nam
 `help` of the clients and `docs/reference/client-options.md` are generated from `ConsumerConfig`,
 `ConsumerOptions` and `CONSUMER`.
 
-`consumer.options` applies the checks when a client is created.
+`consumer.options` applies the checks of `CONSUMER` when a client is created.
 """
 
 from __future__ import annotations

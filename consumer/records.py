@@ -94,7 +94,8 @@ class GroupChange(msgspec.Struct, frozen=True):
       if `partitions` is empty, an auto commit;
 
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` contains the
-      request and the error. While it fails, the report is repeated at increasing intervals (30 s to 10 min);
+      request and the error. While the request fails, the report is repeated at increasing intervals (30 s to
+      10 min);
 
     * "throttled": a broker requires a pause of a second or more, because this client exceeds a quota
       (KIP-219). The report is repeated at increasing intervals;

@@ -99,7 +99,7 @@ class Rule(NamedTuple):
     """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
-    # A description of the allowed values, which the error contains.
+    # The description of the allowed values in the error.
     allowed: str
     # Whether the error must not show the value.
     is_secret: bool = False

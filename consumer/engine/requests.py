@@ -167,7 +167,7 @@ def list_offsets_request(
     """Build a ListOffsets request for one leader.
 
     `timestamps` may contain Kafka's special values, such as -1. Building the request raises
-    UnsupportedVersion if the leader does not support one of them.
+    UnsupportedVersion if the leader does not support one of these values.
     """
 
     def build(version: int) -> ListOffsetsRequest:

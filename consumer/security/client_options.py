@@ -32,7 +32,7 @@ _NO_CLASSES: Final = "empty: Java classes are not run"
 class _Rule(NamedTuple):
     # Returns whether this library always behaves as a value of the property requires.
     is_allowed: Callable[[str], bool]
-    # The advice in the error for any other value.
+    # The advice in the error for a value that is not allowed.
     advice: str
 
 

@@ -70,7 +70,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise the constructor's error. A query that repeats its last batch calls this method first."""
+        """Raise the constructor's error. If a query repeats its last batch, Spark calls this method first."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:

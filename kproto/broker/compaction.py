@@ -261,7 +261,7 @@ class _CleanedTransactionMetadata:
         return False
 
     def _on_control_batch_read(self, batch: Batch) -> bool:
-        """End the producer's transaction; return whether the transaction has no batches."""
+        """End the producer's transaction; return whether no batch of the transaction was found."""
         if not batch.count:
             # An earlier compaction has removed the marker.
             return True

@@ -257,7 +257,7 @@ class Send(msgspec.Struct, frozen=True):
     # because its response waits for all members of the group.
     timeout_ms: int | None = None
     # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. Until the broker has
-    # answered them, it reads no further requests from their connection.
+    # answered such a request, it reads no further requests from the same connection.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 

@@ -52,7 +52,7 @@ _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
 # JoinGroup is drawn, too.
 _DRAWN_ONCE = ("Metadata", "FindCoordinator")
 # A pause of at least this many ms between two rows is drawn as a separate row. This row shows the length of
-# the pause, and counts the exchanges during the pause that are not drawn.
+# the pause, and the number of exchanges that occur during the pause but are not drawn.
 _PAUSE_MS = 250
 # Error codes that are not drawn as failures. The first JoinGroup of a new member gets MEMBER_ID_REQUIRED
 # (KIP-394).

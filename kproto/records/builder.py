@@ -182,7 +182,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     ) -> bytes:
         """Return the batch with this producer id, epoch and sequence; -1 stands for none.
 
-        The first call returns the buffer that already holds the records; later calls copy them.
+        The first call returns the buffer that already holds the records. Later calls copy the records.
         """
         return add_header(
             self._laid_out,

@@ -15,8 +15,8 @@
 * For reading in parallel, long batches are split at guessed record starts. A position is a guess if a record
   can begin there and the record after it has the next offset.
 
-* A guess is verified: the records before it must end exactly there. Otherwise the batch is read record by
-  record.
+* A guess is verified: the records before the guessed start must end exactly at this start. Otherwise the
+  batch is read record by record.
 
 * Rows are processed in slices that fit into a cache.
 

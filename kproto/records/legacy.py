@@ -181,7 +181,7 @@ def _read_bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tupl
 
 
 def begins_messages(start: memoryview) -> bool:
-    """Return whether bytes can be the start of messages: their sizes are valid, and the magic is known."""
+    """Return whether bytes can be the start of messages. Only the sizes and the magic are checked."""
     at, end = 0, len(start)
     while end - at >= 17:
         size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)

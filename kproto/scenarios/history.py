@@ -253,7 +253,7 @@ def _first_and_last(run: list[Moment]) -> list[Moment]:
 
 
 def _note_text(moment: Moment, act: Act) -> str:
-    """Return the moment's text, preceded by its source if this is no client of the diagram."""
+    """Return the moment's text. A source that is not a client of the diagram is named before the text."""
     return (
         moment.text if moment.who in act.stage.clients or not moment.who else f"{moment.who}: {moment.text}"
     )

@@ -194,9 +194,9 @@ def _read_tags(
 class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements if this loop would take most of the time.
 
-    * Many elements without lists of numbers: strided slices compare the bytes that encode lengths with those
-      of the layout, so that the unpacked rows contain no lengths. Usually the rows are then already the
-      resulting tuples.
+    * Many elements without lists of numbers: strided slices compare the bytes that encode lengths with the
+      bytes of the layout, so that the unpacked rows contain no lengths. If the rows have a value for every
+      field, they already are the resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
       the same replicas. A full cache shows that most lists differ, so caching then stops.

@@ -144,7 +144,7 @@ def _with_rows(source: str, table: str, wanted: Mapping[int | str, str]) -> str:
 
 
 def _place(name: str, definition: Definition) -> tuple[int, int]:
-    """Return a message's sort key in its module: by API key, request before response, key before value."""
+    """Return a message's sort key in its module: API key, then request before response, key before value."""
     known = list(index.names())
     key = definition.get("apiKey", known.index(name) if name in known else len(known))
     return key, name.endswith(("Response", "Value"))
@@ -216,7 +216,7 @@ class _Module:
         self.edits += [(at, at, text) for at, text in added.items()]
 
     def _updated_class(self, node: ast.ClassDef, wanted: RenderedClass, report: Report) -> str:
-        """Return the source of a class, in which only the fields that differ are changed."""
+        """Return the source of a class, changed only in the fields that differ from those of `wanted`."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
         # The lines of the class that are not fields: the docstring is before the first field, and all others

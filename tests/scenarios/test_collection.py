@@ -21,7 +21,7 @@ TURNS = 20_000
 # The scenarios that take 0.2 to 5 s of CPU each.
 SLOW = {"S0-15", "S4-2", "S2-17", "S2-18", "S2-19", "S2-39", "S2-42", "S2-43", "S2-46", "S3-7", "S3-19a"}
 SLOW |= {f"S1-{n}" for n in (1, 2, 5, 9, 11, 14, 16, 17, 21, 22, 24, 25, 26, 27)}
-# The scenarios that take 0.1 s of CPU or more, and whose claims other quick tests check.
+# The scenarios that take 0.1 s of CPU or more. Quicker tests also check the claims of these scenarios.
 PLAYED_ELSEWHERE = {"S1-20", "S1-23", "S2-31"}
 
 

@@ -604,7 +604,7 @@ class Committer:
             self._complete(commit, call.error)
 
     def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
-        """Record the committed offsets. Then complete the commit; after an error, fail or retry it (M61)."""
+        """Record the committed offsets. Complete, retry or fail the commit, as its errors require (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         unknown = (partition for partition in commit.offsets if partition.topic in commit.unknown_topics)
         codes |= dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -176,7 +176,7 @@ class NodeSelector:
         return available_at is not None and available_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
-        """Return when (ms) a call for any broker can be sent to another address; None if it cannot."""
+        """Return the time (ms) from which another address can serve the call; None if no other can."""
         if call.node is not None:
             return None
         times: list[int] = []

@@ -13,7 +13,7 @@ Rules:
 
 * Bootstrap addresses that the metadata does not list have the tags `node--1`, `node--2`, and so on.
 
-* The latency of a broker is that of its responses to Fetch and Produce, as in Java.
+* The latency of a broker is measured only for Fetch and Produce, as in Java.
 """
 
 from __future__ import annotations

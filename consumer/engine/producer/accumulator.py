@@ -491,8 +491,8 @@ class RecordAccumulator:
     def end_linger(self) -> None:
         """Let the sender send all batches without waiting for linger.ms. The guard must be held.
 
-        A batch accepts records until the sender sends it. If each of many calls of `flush` sealed its batch,
-        every batch would have one record.
+        A batch accepts records until it is sent. If `flush` sealed the batches, and many threads
+        or tasks called `flush` after each record, every batch would have one record.
         """
         for batch in list(self.open_batches):
             if not batch.sealed and batch.lingers:

@@ -156,7 +156,7 @@ class _ObjectDecoder:
             rows = np.setdiff1d(rows, list(bad))
         if not bad:
             return objects, bad
-        # Row i of the column is the object `sources[i]`, or null if it is -1.
+        # Row i of the column is the object with the index `sources[i]`, or null if `sources[i]` is -1.
         sources = np.full(len(values), -1)
         sources[rows] = np.arange(len(rows))
         return objects.take(from_numpy(sources, sources < 0)), bad

@@ -149,7 +149,7 @@ def on_join_group_response(
 def _handle_join_error(
     state: LibrdkafkaState, code: int, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Report an error of JoinGroup if it is permanent, reset what it invalidates, and rejoin."""
+    """Reset the state that an error of JoinGroup invalidates, and rejoin. Report a permanent error."""
     actions = ErrAction.NONE if code in _IGNORED_BY_ERR_ACTION else err_action(code)
     if ErrAction.REFRESH in actions:
         state.internal_ops.append(InternalOp.QUERY_COORDINATOR)

@@ -221,7 +221,7 @@ class Metadata:
 
 
 def _add_topics(queued_topics: dict[str, None] | None, topics: Topics) -> dict[str, None] | None:
-    """Return the queued topics with `topics` added, or None if either means all topics."""
+    """Return the queued topics with `topics` added. None means all topics, and so does an empty `topics`."""
     return None if queued_topics is None or not topics else queued_topics | dict.fromkeys(topics)
 
 

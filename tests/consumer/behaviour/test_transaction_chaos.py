@@ -238,8 +238,8 @@ class Chaos:
     def tamper(self, client: Any, request: Any, version: int) -> Any:
         """Make some Produce requests arrive late.
 
-        The connection closes immediately. The request arrives up to 1,000 ms later, or shortly after the next
-        AddPartitionsToTxn, which may belong to a later transaction.
+        The connection closes immediately after such a request is sent. The leader receives the request up to
+        1,000 ms later, or shortly after the next AddPartitionsToTxn, which may belong to a later transaction.
         """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []

@@ -355,7 +355,7 @@ def test_a_slow_handler_buffers_few_records(server: Server) -> None:
 def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
     """A slow commit does not delay the claims. As in sarama, it runs in the background.
 
-    The next commit contains the offsets that are marked during a commit.
+    Offsets that are marked during a commit are committed by the next commit.
     """
     fill(server, 10)
     handler = RecordingHandler()

@@ -56,7 +56,7 @@ def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> N
 def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
     """Prepare a join if a rejoin was requested, or if the metadata or the subscription has changed (M92).
 
-    As in Java, a member with an `assignment_error` does not rejoin until its membership ends.
+    As in Java, a member with an `assignment_error` rejoins only after its membership has ended.
     """
     if member.assignment_error is not None:
         find_coordinator(member, event, now, out)
