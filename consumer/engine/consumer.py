@@ -707,7 +707,7 @@ class ConsumerEngine:
 
 
 def _require_offset(partition: TopicPartition, offset: object, name: str = "offset") -> None:
-    """Raise ConfigError for the argument `name` if its value `offset` is no integer of at least 0."""
+    """Raise ConfigError for the argument `name` if its value `offset` is not an integer of at least 0."""
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
         allowed = f"{partition}: an integer of at least 0"
         if name == "offset":

@@ -116,7 +116,7 @@ def property_named(name: str, ignore_case: bool) -> frozenset[str] | None:
     if category in _CATEGORIES:
         return LETTERS if ignore_case and category in _CASE_PROPERTIES else _characters_of_category(category)
     lower = name.lower()
-    # For the other names, Java only requires that the prefix is "Is" or "In".
+    # For names without an entry in `_JAVA_SPELLINGS`, Java only requires the prefix "Is" or "In".
     spelling = _JAVA_SPELLINGS.get(lower, name[:2].capitalize() + name[2:])
     if lower not in _PROPERTIES or name != spelling:
         return None

@@ -190,7 +190,7 @@ class Log:
     def base_after(self, offset: int, count: int) -> int:
         """Return the base offset of the batch that is `count` batches after the one that contains `offset`.
 
-        If the log ends before this batch, the end offset is returned.
+        Returns the end offset if the log contains fewer than `count` batches after that one.
         """
         index = bisect_right(self._next_offsets, offset) + count
         return self._base_offsets[index] if index < len(self._base_offsets) else self.end_offset

@@ -371,7 +371,7 @@ class Server:
         for config, value in topic_configs.items():
             if (fault := check_topic_config(config, value)) is not None:
                 raise ConfigError(config, value, fault)
-        # Each config is valid by itself, so a fault is about the limits of the compaction lag.
+        # Each config is valid by itself, so this fault is a minimum compaction lag above the maximum.
         if (fault := check_topic_configs(topic_configs)) is not None:
             raise ConfigError("min.compaction.lag.ms", topic_configs.get("min.compaction.lag.ms"), fault)
         self._run_in_loop(
@@ -622,7 +622,7 @@ def running(
 
 
 def _checked_error(code: object) -> ErrorCode:
-    """Return the error code that `code` is or names. Raises ConfigError if it is none, or is NONE."""
+    """Return the error code that `code` is or names. Raises ConfigError for NONE and all other values."""
     error = ErrorCode.__members__.get(code.upper()) if isinstance(code, str) else code
     if isinstance(error, ErrorCode) and error is not ErrorCode.NONE:
         return error

@@ -150,7 +150,7 @@ def is_text(text: str) -> bool:
 def _read_dump(text: str, is_named: bool) -> bytes | None:
     """Read the rows of a dump. The dumps of TCP packets without data are ignored."""
     dumps = dump_rows.read(text)
-    # tcpdump prints a dump for each packet, even if the packet has no data, as most acknowledgements.
+    # tcpdump also prints a dump for each packet without data, such as most acknowledgements.
     if len(dumps) > 1:
         dumps = [data for data in dumps if _tcp_payload(data) != b""]
     if len(dumps) > 1:

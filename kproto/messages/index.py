@@ -339,7 +339,7 @@ def module_of(name: str) -> str:
 
 
 def record_module(name: str, topic: str) -> str:
-    """Return the module that declares the record `name` of `topic`, or will declare it if it is new."""
+    """Return the module that declares, or for a new record will declare, the record `name` of `topic`."""
     starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
     return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 

@@ -61,9 +61,9 @@ class Frames:
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add the next bytes; return an iterator over the bodies of the frames that they complete.
 
-        Raises FrameError for a size that is negative or above `max_size`. The frames before this size are
-        yielded first. The caller must then close the connection: the start of the next frame is unknown, and
-        every later call raises the same error.
+        Raises FrameError for a size that is negative or above `max_size`. The frames before the invalid size
+        are yielded first. After the error, the caller must close the connection: the start of the next frame
+        is unknown, and every later call raises the same error.
         """
         if self._error is not None:
             raise self._error
@@ -123,7 +123,7 @@ class ReceiveBuffer:
     so far, and `MIN_SIZE`.
 
     `max_size` limits the size of every frame, in bytes. `MAX_FRAME_SIZE` also limits the first frame, because
-    a peer that announces a larger one probably does not speak Kafka's protocol.
+    a peer whose first frame is larger probably does not speak Kafka's protocol.
 
     The buffers of the last large bodies are reused when nothing else refers to them or to a view of them. A
     small frame frees these buffers, so an idle connection keeps none.

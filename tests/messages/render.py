@@ -59,7 +59,7 @@ StructKey = tuple[str, str]  # (name of a message, name of one of its structs)
 class RenderedClass:
     """A class of a module: its header, and its fields as (name, annotation, value).
 
-    The value is "" if a field has none.
+    The value of a field is source code, or "" if the field needs no value.
 
     `message` is the message to which the class belongs.
     """

@@ -400,7 +400,7 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Handle partitions that were revoked, or whose topic was re-created, since the commit call.
 
-        If `drops_revoked` of the commit is true, the partitions are removed. Otherwise the commit fails.
+        If the commit's `drops_revoked` is true, these partitions are removed from it. Otherwise it fails.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().

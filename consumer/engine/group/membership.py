@@ -386,7 +386,7 @@ class Membership:
 
     @property
     def committing_revoked(self) -> frozenset[TopicPartition]:
-        """The revoked partitions whose commit has been requested."""
+        """The revoked partitions for which the last commit before their release has been requested."""
         callback = self._releasing_callback
         return frozenset(callback.partitions if callback is not None and callback.is_committing else ())
 

@@ -70,7 +70,7 @@ class PartitionView(msgspec.Struct):
     def count_older_response(self, brokers: Container[int | None]) -> bool:
         """Count a response with an older epoch. Return whether that epoch is now accepted.
 
-        The count starts again from 0 while the leader is one of `brokers`.
+        If the leader is one of `brokers`, the count is reset to 0 instead.
         """
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES

@@ -56,8 +56,8 @@ class MetadataUpdater:
         self._last_refresh_at = -(10**9)
         # Why no broker responds; "" if the last request succeeded.
         self.why_unreachable = ""
-        # For the reports "unreachable": since when no broker responds (ms), when a report is repeated, and
-        # the reasons (address, error) that were reported.
+        # For the reports "unreachable": the time (ms) since which no broker has responded, the intervals
+        # between repeated reports, and the reasons (address, error) that were reported.
         self._unreachable_since = 0
         self._report_intervals = ReportIntervals()
         self._reported_reasons: set[tuple[str, str]] = set()

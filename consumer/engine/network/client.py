@@ -716,7 +716,7 @@ class NetworkClient:
 
 
 def _name_tried_addresses(call: Call) -> None:
-    """If a call for any broker failed at several addresses, list each of them in its error."""
+    """If a call for any broker failed at several addresses, list these addresses in the call's error."""
     if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
         cause = call.error.__cause__
         reasons = {address_text(*address): why for address, why in sorted(call.tried.items())}

@@ -105,7 +105,7 @@ class Access:
     def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
         """Split the topics of a request into permitted and denied topics.
 
-        A topic with an unknown id counts as permitted, because the handler returns the error for it.
+        A topic with an unknown id counts as permitted, because the handler itself returns the error.
         """
         permitted: list[Any] = []
         denied: list[Any] = []

@@ -147,7 +147,7 @@ class RdInterval:
 
     # The time of the last attempt, or None if the next attempt is due immediately.
     last: int | None = None
-    # The time in ms by which the current interval is longer than usual.
+    # The time (ms) that is added to the interval before the next attempt, but not to later intervals.
     backoff: int = 0
 
     def restart_if_due(self, ms: int, now: int) -> bool:

@@ -395,7 +395,7 @@ class PartitionChecker(Routine):
         self.session = session
         self.counts = dict(counts)  # The expected number of partitions of each topic.
         self.topics_to_check: list[str] = []
-        # Whether the checker of the next generation has replaced this one, which then ends.
+        # Whether the checker of the next generation has replaced this checker, which then ends.
         self.is_replaced = False
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 

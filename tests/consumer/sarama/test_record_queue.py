@@ -176,7 +176,10 @@ def test_a_seek_in_a_partition_that_is_or_may_be_lost_is_ignored() -> None:
 
 
 def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
-    """While another member may own the partition, readers wait. The next poll reports whether it is lost."""
+    """Readers wait while another member may own the partition.
+
+    The next poll reports whether the partition is lost.
+    """
 
     async def work(client: AsyncConsumer, queue: RecordQueue) -> None:
         lost = True

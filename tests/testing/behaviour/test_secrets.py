@@ -132,7 +132,7 @@ def renderings(client: Any, error: BaseException) -> str:
         for form in (pickle.dumps, copy.copy, copy.deepcopy):
             try:
                 texts.append(repr(form(rendered)))
-            # An object that cannot be pickled or copied raises an error that says so.
+            # The error of an object that cannot be pickled or copied must not show a secret, either.
             except Exception as failure:
                 texts.append(str(failure))
     texts += frames(error)

@@ -35,7 +35,7 @@ def test_authorized_operations_are_returned_on_request(requested: bool, operatio
     """The authorized operations are returned on request. Up to v5 they are also returned for an unknown
     group; from v6 on, the response is GROUP_ID_NOT_FOUND.
 
-    3400 has the bits of all operations on a group, which Kafka 4.3.1 returns without an authorizer.
+    3400 has the bits of all operations on a group. Kafka 4.3.1 without an authorizer also returns 3400.
     """
     assert Stage().describe("nobody", version=5, operations=requested).authorized_operations == operations
 

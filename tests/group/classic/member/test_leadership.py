@@ -1,4 +1,4 @@
-"""The leader awaits and watches metadata, assigns partitions, and sends members initial partition counts."""
+"""The leader awaits and watches metadata, assigns partitions, and sends the initial partition counts."""
 
 from __future__ import annotations
 
