@@ -67,7 +67,7 @@ class Hostile(World):
         self.key, self.path, self.code = KEYS[api], path.split("."), code
         self.bad, self.hits = False, 0
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if self.bad and key == self.key:
             correlation_id, answer = decode_response(body, response_class(key), version)
@@ -75,7 +75,7 @@ class Hostile(World):
                 setattr(part, self.path[-1], self.code)
                 self.hits += 1
             body = encode_response(answer, version, correlation_id)
-        super()._reply(wire, body)
+        super()._send_response(wire, body)
 
     def put(self) -> None:
         for partition in (0, 1):

@@ -37,13 +37,13 @@ class LyingWorld(World):
         # The wrong field and its value, for assertion messages. "" before the wrong response.
         self.lie = ""
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if (self.is_lasting or not self.lie) and key == KEYS[self.api] and wire.client.name == self.victim:
             self.right_before -= 1
             if self.right_before < 0:
                 body = self._change(body, key, version)
-        super()._reply(wire, body)
+        super()._send_response(wire, body)
 
     def _change(self, body: bytes, key: int, version: int) -> bytes:
         """Return the response with one wrong value, or unchanged if this value cannot be encoded."""

@@ -42,21 +42,21 @@ class LyingCluster(World):
         self.told: Counter[str] = Counter()
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if not self.is_lying:
-            super()._reply(wire, body)
+            super()._send_response(wire, body)
             return
         earlier = self.earlier.setdefault((key, version), [])
         earlier.append(body)
         if self.lies.random() > self.rate:
-            super()._reply(wire, body)
+            super()._send_response(wire, body)
             return
         lie = self.lies.choice(LIES)
         self.told[lie.__name__] += 1
         changed = lie(self, wire, key, version, body)
         if changed is not None:
-            super()._reply(wire, changed)
+            super()._send_response(wire, changed)
 
 
 # A function of a correct response. It returns a wrong response, or None if the broker does not respond.

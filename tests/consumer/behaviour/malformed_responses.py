@@ -85,16 +85,16 @@ class MalformedWorld(Refusing):
             **{field.name: [] if isinstance(field.kind, Array) else 0 for field in answer.__fields__}
         )
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         malformed = self.bad and key == self.key and self.how != "undone"
         self.hits += malformed
         if not malformed:
-            World._reply(self, wire, body)
+            World._send_response(self, wire, body)
         elif self.how == "denied":
             self.network.send(wire, wire.down, wire.client.run_when_awake, self.deny, wire)
         elif self.how == "cut":
-            World._reply(self, wire, body[:4] + b"\xff")
+            World._send_response(self, wire, body[:4] + b"\xff")
         else:
             number, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
@@ -102,7 +102,7 @@ class MalformedWorld(Refusing):
                 # An empty field is not changed: it may exist only in other versions of the response.
                 if value:
                     setattr(part, self.path[-1], self.change(value))
-            World._reply(self, wire, encode_response(answer, version, number))
+            World._send_response(self, wire, encode_response(answer, version, number))
 
     def deny(self, wire: Wire) -> None:
         if wire.open:

@@ -82,7 +82,7 @@ class Restored(World):
 
     restored = False
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if key == KEYS["Metadata"] and not self.restored:
             correlation_id, answer = decode_response(body, MetadataResponse, version)
@@ -92,7 +92,7 @@ class Restored(World):
             for partition in [partition for topic in answer.topics for partition in topic.partitions]:
                 partition.leader_id, partition.leader_epoch = 9, 5
             body = encode_response(answer, version, correlation_id)
-        super()._reply(wire, body)
+        super()._send_response(wire, body)
 
 
 @pytest.mark.thorough

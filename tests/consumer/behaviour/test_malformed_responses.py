@@ -143,7 +143,7 @@ def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
     partitions, groups = world.partitions(), classic_coordinator(world.cluster).groups
     match call:
         case "leader":
-            return bool(result == world._leader(T0))
+            return bool(result == world._leader_or_first_up(T0))
         case "list offsets":
             return {
                 partition: result_of_partition.offset for partition, result_of_partition in result.items()

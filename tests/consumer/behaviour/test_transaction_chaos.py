@@ -264,8 +264,8 @@ class Chaos:
         name = topic.name or next(
             known_topic.name for known_topic in self.world.cluster.topics if known_topic.id == topic.topic_id
         )
-        leader = self.world._leader(tp(name, topic.partition_data[0].index))
-        self.world._request(request, version, leader)
+        leader = self.world._leader_or_first_up(tp(name, topic.partition_data[0].index))
+        self.world._send_request(request, version, leader)
 
     def elect(self) -> None:
         self.world.elect(*self.random.choice(PARTITIONS), self.random.choice(sorted(self.world.brokers)))

@@ -259,7 +259,7 @@ class ChangingAssignments(World):
 
     lies: int | None = 0
 
-    def _reply(self, wire: Wire, body: bytes) -> None:
+    def _send_response(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if key == SyncGroupRequest.__api_key__ and self.lies is not None:
             correlation_id, response = decode_response(body, SyncGroupResponse, version)
@@ -267,7 +267,7 @@ class ChangingAssignments(World):
             response.assignment = Assignment(partitions=(tp("t", self.lies % 2),)).encode()
             body = encode_response(response, version, correlation_id)
             self.lies += 1
-        super()._reply(wire, body)
+        super()._send_response(wire, body)
 
 
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
