@@ -10,6 +10,14 @@ Rules (Java's RecordAccumulator):
 
 * `buffer.memory` limits the uncompressed size of all records that are appended and have no response yet.
 
+* When the memory is used up, the batch of each partition without a sealed batch is sealed. The other batches
+  may become larger, because their partitions send a sealed batch first.
+
+* Tasks that wait for memory receive it in the order in which they began to wait, as from Java's BufferPool
+  (`sends_in_line`). Threads compete for it.
+
+* `flush` seals no batch. It ends their linger time, so that records of other calls may share their requests.
+
 * While more than half of the memory is in use, a partition whose oldest record has waited for a second longer
   than linger.ms accepts no more records. So undeliverable records leave memory for other partitions.
 
