@@ -172,7 +172,7 @@ def acl(name: str, value: Any) -> AclBinding:
 
 
 def _check_acl_fields(name: str, value: AclBinding | AclBindingFilter, excluded: Collection[str]) -> None:
-    """Check the fields that allow only certain strings, of which the `excluded` ones are not allowed here."""
+    """Check the fields that allow only certain strings. The strings in `excluded` are not allowed."""
     for field, code, codes in (
         ("resource_type", value.resource_type, RESOURCES),
         ("pattern_type", value.pattern_type, PATTERN_TYPES),

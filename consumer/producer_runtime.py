@@ -169,7 +169,7 @@ class ProducerRuntime:
             run_callback(lambda: callback(delivery))
 
     def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` when a delivery has ended; `flush` still raises NotDelivered if it has failed."""
+        """Call `callback` after the delivery. `flush` still raises NotDelivered for a failed delivery."""
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         queue = partial(self._queue_callback, callback, delivery)
         if not self.records.add_callback(batch, index, queue, is_known=False):

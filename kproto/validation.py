@@ -34,7 +34,7 @@ MAX_TEXT_BYTES: Final = 2**15 - 1
 
 
 class UnencodableText(ConfigError):
-    """The error of a string that cannot be sent in a request."""
+    """The error for a string that a request cannot contain."""
 
 
 def encodable_text(name: str, text: str) -> str:

@@ -53,7 +53,7 @@ class MskIamTokenProvider:
         self._session_name = session_name
 
     def __call__(self) -> Token:
-        """Return a new token. Raises the errors of boto3, for example if there are no credentials."""
+        """Return a new token. Raises the errors of boto3, for example if it finds no credentials."""
         if self._profile is not None:
             token_and_expiry = self._signer.generate_auth_token_from_profile(self._region, self._profile)
         elif self._role_arn is not None:

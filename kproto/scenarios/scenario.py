@@ -74,7 +74,7 @@ class ScenarioClaim:
 
 @dataclass(slots=True)
 class Act:
-    """One world of a scenario run, its start time, and the moments that no client observed."""
+    """One world of a scenario run, its start time, and the moments that the scenario adds."""
 
     stage: World
     started: int

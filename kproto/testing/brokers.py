@@ -300,7 +300,7 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
 def _running_process(command: Sequence[str], folder: str) -> Generator[tuple[subprocess.Popen[Any], Path]]:
     """Run a process until the end of the block. Yield the process and the file with its output.
 
-    The file in `folder` is named after the last but one argument, which is Java's main class.
+    The file is in `folder`, and is named after Java's main class: the second-to-last element of `command`.
     """
     path = Path(folder, f"{command[-2]}.log")
     with open(path, "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

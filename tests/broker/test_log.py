@@ -25,7 +25,7 @@ def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
 
 
 def log_in_epochs(*sizes: int) -> Log:
-    """Return a log with a leader epoch for each of `sizes`, its number of records, which may be 0."""
+    """Return a log with a leader epoch for each of `sizes`. A size is a number of records, and may be 0."""
     log = Log()
     for epoch, size in enumerate(sizes):
         if epoch:

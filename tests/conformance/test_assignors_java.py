@@ -3,8 +3,8 @@
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, which sort in
 the same order but have different hash codes.
 
-If all of Java's assignments are equal and all members subscribe to the same topics, kproto's assignment must
-equal Java's.
+If Java's assignments for all these sets are equal and all members subscribe to the same topics, kproto's
+assignment must equal Java's.
 
 If Java's assignments or the members' topics differ, kproto's assignment must be at least as good as Java's:
 first in balance, then in retained partitions, then in matching racks.

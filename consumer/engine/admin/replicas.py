@@ -330,7 +330,7 @@ def _replica_log_dirs(
 def alter_replica_log_dirs(
     view: ClusterView, paths: Mapping[TopicPartitionReplica, str], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartitionReplica, None]]:
-    """Start moving each replica to the log directory of its broker with the path in `paths`."""
+    """Start moving each replica to another log directory of its broker: the path in `paths`."""
 
     def request(items: Sequence[TopicPartitionReplica]) -> AlterReplicaLogDirsRequest:
         by_path: dict[str, list[TopicPartition]] = {}

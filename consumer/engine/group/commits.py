@@ -390,7 +390,7 @@ class Committer:
         return broker_error(code, "OffsetCommit", detail)
 
     def _must_check(self, commit: QueuedCommit) -> bool:
-        """Return whether the committed offsets are looked up before the commit is sent."""
+        """Return whether the committed offsets must be looked up before the commit is sent."""
         return commit.is_initial and (
             commit.needs_check
             or (self._status.may_use_transactions and not commit.is_checked)

@@ -151,7 +151,7 @@ class NodeSelector:
         self._round_robin_count += 1
         first = 0
         if broker_addresses and addresses[: len(broker_addresses)] == broker_addresses:
-            # The call has been tried at no broker, so the list is rotated, to begin at any of them.
+            # The call has not been tried at any broker, so the rotation may begin at any of the brokers.
             first = self._round_robin_count % len(broker_addresses)
         rotated = addresses[first:] + addresses[:first]
         available = [address for address in rotated if self._nodes.retry_at(address) <= now]

@@ -195,7 +195,8 @@ class PartitionState:
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
-        self.stable_since = 0  # When a response first contained the current `last_stable_offset` (ms).
+        # The time (ms) of the first response with the current `last_stable_offset`.
+        self.stable_since = 0
         self.log_start_offset: int | None = None
         # The last and the largest lag since the last `take_lags`. The last and the smallest lead since the
         # last `take_leads`. Both are measured after each poll that returned records.
@@ -396,7 +397,7 @@ class PartitionState:
     def on_committed(self, offset: int, commit: object | None = None) -> None:
         """Record that the group has committed `offset`.
 
-        `commit` is the commit that contained the offset; None if no commit of this consumer did.
+        `commit` is the commit that contained the offset; None if this consumer did not commit it.
 
         If another commit was requested after `commit`, the group's committed offset remains uncertain.
         """

@@ -302,7 +302,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The application's producer. The deliveries of this queue's records call its methods.
+        # The application's producer, whose methods are called by the deliveries of this queue's records.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()

@@ -329,7 +329,7 @@ class TransactionManager:
         self._core.wake_poll()
 
     def pump(self) -> None:
-        """Send the next request, if none is in flight. Discard what an abort or a timeout ends."""
+        """Discard aborted records and expired offsets. Then send the next request, if none is in flight."""
         if self.state is S.ABORTING_TRANSACTION and (self._records.open_batches or self._offsets):
             self._discard_records_and_offsets(IllegalState(f"the transaction of {self.id!r} was aborted"))
         self._expire_offsets()

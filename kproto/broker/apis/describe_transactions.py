@@ -69,7 +69,7 @@ def _approximate_size(state: TransactionState) -> int:
 
 
 def _authorize(access: Access, request: DescribeTransactionsRequest) -> Authorized:
-    """Refuse ids without DESCRIBE permission, and omit topics without DESCRIBE permission."""
+    """Reject each transactional id, and omit each topic, that the caller may not DESCRIBE."""
     denied = [
         transactional_id
         for transactional_id in request.transactional_ids

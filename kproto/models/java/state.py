@@ -220,7 +220,7 @@ class InFlightRequest(msgspec.Struct):
 
     send: SendRequest
     generation: JavaGeneration = NO_GENERATION
-    # A value of the sender, which the handler of the response needs.
+    # A value that the sender keeps for the handler of the response.
     context: object = None
 
 

@@ -49,7 +49,7 @@ UNLIMITED_RETRIES = 2**31
 
 
 def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """Add partitions with their offsets; return None, or the error, after which no partition is added.
+    """Add partitions with their offsets. If one is invalid, add none and return the error, else None.
 
     Follows rd_kafka_assignment_add.
     """

@@ -105,7 +105,7 @@ def handle_assign_op(
 def _change_assignment(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Perform the change of `handle_assign_op`, or return the error of a rejected call.
+    """Perform the change of `handle_assign_op`. If the call is rejected, return the error, else None.
 
     A terminating member, and a static member after a fatal error, unassigns everything instead.
     """

@@ -279,7 +279,7 @@ def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
 
 
 def _deliver_eof(state: LibrdkafkaState, item: EofOp, open_poll: OpenPoll) -> None:
-    """Record that the partition's end is reached, and report it with enable.partition.eof."""
+    """Record that the partition's end is reached. Report the end if enable.partition.eof is set."""
     toppar_state = ensure_toppar(state, item.tp)
     if item.version != toppar_state.version:
         return

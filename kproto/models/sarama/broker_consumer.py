@@ -398,7 +398,8 @@ def _on_response(fetcher: BrokerFetcher, broker_response: BrokerResponse) -> Non
         for topic in broker_response.response.responses
         for partition in topic.partitions
     }
-    fetcher.acks = len(consumer.subscriptions) + 1  # One more, until all feeders have their blocks.
+    # The additional 1 keeps `acks` above 0 until all feeders have their blocks.
+    fetcher.acks = len(consumer.subscriptions) + 1
     for child, subscription in list(consumer.subscriptions.items()):
         _feed(fetcher, child, subscription, blocks.get(child.partition))
     fetcher.ack()

@@ -23,8 +23,8 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 * FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
 
 * The member is the leader: it refreshes the metadata of all topics of the group, and assigns the partitions.
-  A topic that has no partitions afterwards is refreshed once more, by itself. Release 1.38.1 refreshes only
-  the topics that are not cached, one after the other. Errors are returned.
+  A topic that has no partitions afterwards is refreshed once more, in a separate request. Release 1.38.1
+  refreshes only the topics that are not cached, one after the other. If a refresh fails, return its error.
 
 * Errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.
@@ -183,7 +183,7 @@ def _on_backoff_elapsed(join: Join, payload: object) -> None:
 
 
 def _on_rediscovered(join: Join, error: GoError | None) -> None:
-    """Use one retry for the lookup after a backoff, and then join or back off again."""
+    """Count the lookup after a backoff as a retry. Join if it succeeded; otherwise back off or finish."""
     if error is not None and join.retries <= 0:
         _finish(join, error)
         return

@@ -1,4 +1,4 @@
-"""The callback runs before the last commit of a session. Close completes, no matter when it is called."""
+"""Cleanup runs before the last commit of a session. Close completes, no matter when it is called."""
 
 from __future__ import annotations
 

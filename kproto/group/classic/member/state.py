@@ -109,7 +109,7 @@ NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING,
 
 # The maximum number of consecutive rejoins without a backoff. It suffices for a cooperative rebalance.
 # Each further rejoin waits for a backoff first, until an assignment requires no rejoin. Java's member never
-# waits before such a rejoin.
+# backs off before a rejoin that its assignment requires.
 JOINS_WITHOUT_BACKOFF = 5
 
 

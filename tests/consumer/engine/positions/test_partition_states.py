@@ -180,7 +180,7 @@ def test_records_wait_while_the_initial_commit_is_in_flight() -> None:
 
 def test_a_full_buffer_is_not_fetched_for() -> None:
     _, state = fetching()
-    # The first is the fetch whose records are being returned, the second is the next fetch.
+    # The buffer holds two fetches: the one whose records are being returned, and the next one.
     for number in range(2):
         assert (state.is_fetchable, state.is_full) == (True, False)
         state.add_fetch(fetched(5 + number, 1))
