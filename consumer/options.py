@@ -161,8 +161,8 @@ def _check_options(table: Mapping[str, Option], config: Mapping[str, Any], clien
         from .security.options import security_options
 
         values["security"] = security_options(security)
-    # A check only raises errors. Options whose value is converted (`interceptors`,
-    # `partition_assignment_strategy`) are converted by the caller.
+    # A check raises errors, but does not convert values. The caller converts the values of `interceptors` and
+    # `partition_assignment_strategy`.
     for name, value in values.items():
         if name != "security":
             table[name].check(name, value)

@@ -59,7 +59,7 @@ class Deadlines(Generic[K]):
             self._compact()
 
     def earliest(self) -> int | None:
-        """Return the earliest due time, or None if there is none."""
+        """Return the earliest due time, or None if no key has one."""
         if not self._heap:
             return None
         self._drop_obsolete_entries()

@@ -211,7 +211,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._on_broken(closed_by_peer if exc is None else describe_error(exc))
 
     def _on_broken(self, why: str, *, denied: bool = False) -> None:
-        """Report `Broken`, unless the connection reports no more events, and close the transport."""
+        """Close the transport. Report `Broken`, unless the connection no longer reports events."""
         if not self.silent:
             self.silent = True
             self.report(Broken(self.key, why, denied))

@@ -291,7 +291,7 @@ class FetchSensors:
     ) -> None:
         """Add the metrics of the client, of each topic and of each assigned partition to a snapshot.
 
-        `states` are those of the assigned partitions. The sensors of other partitions are dropped.
+        `states` has the state of each assigned partition. The sensors of other partitions are dropped.
         """
         self._partitions = {
             partition: sensors

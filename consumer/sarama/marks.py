@@ -62,7 +62,7 @@ class Marks:
         return None if mark is None else mark.offset
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset that this session has committed for a partition, or None if there is none."""
+        """Return the offset that this session has committed for a partition; None without a commit."""
         mark = self._marks.get(partition)
         return None if mark is None else mark.committed
 

@@ -1,4 +1,4 @@
-"""Avro with a schema registry: keys and values as dicts, with the id of their schema before the bytes.
+"""Avro with a schema registry: keys and values are dicts, written in Avro after the id of their schema.
 
     registry = Registry.at("http://localhost:8081")
     Producer("localhost:9092", value_serializer=AvroSerializer(registry, schema))

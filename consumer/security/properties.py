@@ -389,8 +389,8 @@ def _read_trust_store(path: str, password: str | None) -> str:
 def _set_login(settings: dict[str, str], options: dict[str, Any]) -> None:
     """Set the options for the login module in sasl.jaas.config, and remove this property.
 
-    Without the option sasl_mechanism, the module determines the mechanism. If the option is set to an unknown
-    mechanism, nothing is set, and the check of sasl_mechanism reports it later.
+    Without the option sasl_mechanism, the login module determines the mechanism. If the option has an unknown
+    mechanism, no option is set, and the check of sasl_mechanism raises the error later.
     """
     line = settings.pop("sasl.jaas.config", None)
     if line is None:

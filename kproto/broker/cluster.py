@@ -112,7 +112,7 @@ class BrokerCluster:
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
         # The level of the feature transaction.version; None if UpdateFeatures has not changed it.
         self.transaction_version: int | None = None
-        # The number of times that UpdateFeatures has changed the level.
+        # The number of times that UpdateFeatures has changed the level of transaction.version.
         self.features_epoch = 0
         self._settings: Final = settings
         self._node_ids: Final = tuple(self.nodes)
@@ -251,7 +251,7 @@ class BrokerCluster:
     def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> bool:
         """Record that the producer's transaction ended in a partition of `__consumer_offsets`.
 
-        Returns whether the transaction was ongoing in this partition.
+        Returns whether the transaction was ongoing in this partition until now.
         """
         return self._pending_offsets.pop((producer_id, partition), None) is not None
 

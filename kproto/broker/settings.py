@@ -65,7 +65,7 @@ def _authorizer_fault(text: str) -> str | None:
 
 
 def _super_users_fault(text: str) -> str | None:
-    """Return the format that `text` violates, or None if `text` is valid. Empty entries are ignored."""
+    """Return None if `text` is valid, and otherwise the required format. Empty entries are ignored."""
     for user in text.split(";"):
         principal_type, _, name = user.strip().partition(":")
         if user.strip() and not (principal_type and name):

@@ -206,7 +206,7 @@ class GroupCoordinators:
 
 
 def _step_and_merge(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
-    """Pass each part of a request to its coordinator, and merge the responses into the first one."""
+    """Pass each part of a request to its coordinator, and merge the results into the first response."""
     actions: list[CoordinatorAction] = []
     results: list[Any] | None = None
     for coordinator, request in parts:

@@ -176,7 +176,7 @@ class _Drawing:
         self.root = Element("svg", viewBox=f"0 0 {width} {self.height}", width=str(width), role="img")
 
     def draw(self) -> str:
-        """Add all shapes to `root`, and return it as SVG. Called once."""
+        """Add all shapes to `root`, and return it as SVG. May be called only once."""
         self._draw_axis()
         self._draw_generations()
         self._draw_lanes()

@@ -155,8 +155,8 @@ class _Skimmer:
     ) -> Generator[tuple[int, bytes] | None, None, None]:
         """Yield an array's elements in groups of (number, bytes), and None whenever a pause is due.
 
-        A group contains at most `most` elements, with the elements inside them, or is one large element or a
-        piece of one.
+        A group contains at most `most` elements, including the elements inside them. A larger element is a
+        group of its own, or is divided into several pieces.
         """
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid

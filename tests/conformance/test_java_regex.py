@@ -63,7 +63,7 @@ def we_say(pattern: str) -> str:
 def is_left_out(pattern: str) -> bool:
     """Return whether kproto rejects the pattern for one of two reasons that the comparison ignores.
 
-    These reasons are an illegal repetition and an incomplete expression, as in some patterns of `NOT_HERE`.
+    The two reasons are an illegal repetition and an incomplete expression, as in some patterns of `NOT_HERE`.
     """
     try:
         matcher(pattern)

@@ -5,8 +5,8 @@ Both codecs are generated from Kafka's definitions. kio decodes in Rust, and enc
 kio and kafka-python decode kproto's bytes to the same field names and values, and encode these values to the
 same bytes.
 
-`DEFECTS` lists known errors of these clients. Messages are changed so that they trigger none of them. A test
-fails when a client has fixed a listed error.
+`DEFECTS` lists known errors of these clients. A message that would trigger a listed error is changed first. A
+test fails when a client has fixed a listed error.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class CompletedFetch:
     def _start_decoding(self) -> None:
         """Start decoding the records, as columns if possible.
 
-        Otherwise, for example if the fetch has few records, they are decoded batch by batch.
+        Other fetches, for example a fetch with few records, are decoded batch by batch.
         """
         self._batch, self._error, self._decoded, self._converted, self._next_row = None, None, [], [], 0
         self._parts = iter(())

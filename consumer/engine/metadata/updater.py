@@ -206,7 +206,7 @@ class MetadataUpdater:
             self._rebootstrap()
 
     def pump(self) -> None:
-        """Send a Metadata request if one is due: for all topics in use, or else for separate topics."""
+        """Send a Metadata request if the refresh of all topics in use, or of separate topics, is due."""
         core = self._core
         if self._call is not None:
             return

@@ -148,7 +148,7 @@ class ClientTelemetry:
             self._apply(NodeReady())
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next request; None while it waits for a connection or a response."""
+        """Return the time (ms) of the next request; None while a connection or a response is awaited."""
         at = self.machine.next_request_at
         return None if at == NEVER or at <= self._clock() else at
 

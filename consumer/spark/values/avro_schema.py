@@ -165,7 +165,7 @@ def _field_path(path: str, name: str) -> str:
 
 
 def _of_field(path: str) -> str:
-    """Return the words of an error that name the field; "" for the schema's outermost type."""
+    """Return the part of an error message that names the field; "" for the schema's outermost type."""
     return f" of field {path}" if path else ""
 
 

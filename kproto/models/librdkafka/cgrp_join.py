@@ -190,7 +190,7 @@ def _request_assignor_metadata(
 
 
 def assignor_run(state: LibrdkafkaState, out: Out) -> None:
-    """Run the assignor when metadata of all members' topics has arrived. If it fails, the member rejoins.
+    """Run the assignor when metadata of all members' topics has arrived; rejoin if the assignor fails.
 
     Follows rd_kafka_cgrp_assignor_run.
     """

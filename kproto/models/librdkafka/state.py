@@ -464,7 +464,7 @@ class LibrdkafkaState:
     # -- options with librdkafka's defaults
 
     def option(self, name: str, default: int) -> int:
-        """Return an option of `config.extra`, or `default` if it is missing or no integer."""
+        """Return an option of `config.extra`, or `default` if it is missing or not an integer."""
         value = self.config.extra.get(name, default)
         return value if isinstance(value, int) else default
 

@@ -20,7 +20,7 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 * Each lookup that follows such a wait uses one retry, whether it succeeds or fails. If no retry is left,
   return the error instead of waiting.
 
-* FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
+* FENCED_INSTANCE_ID and all other errors: return the error, and keep the member id (M42, M43).
 
 * The member is the leader: it refreshes the metadata of all topics of the group, and assigns the partitions.
   A topic that has no partitions afterwards is refreshed once more, in a separate request. Release 1.38.1

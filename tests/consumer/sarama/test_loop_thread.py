@@ -259,7 +259,7 @@ def test_close_ends_the_calls_of_other_threads(loop_thread: LoopThread[None]) ->
 
 
 def test_close_lets_tasks_end_before_it_cancels_them(loop_thread: LoopThread[None]) -> None:
-    """After `close`, a task that needs several turns of the loop ends normally. A long one is cancelled."""
+    """After `close`, a task that needs several turns of the loop ends normally. A long task is cancelled."""
     ends: list[str] = []
 
     async def take_turns(count: int) -> None:

@@ -5,7 +5,7 @@ The handlers of this module are the cells of the JoinGroup rows in `table`.
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394).
 
-* R25: static members, and clients that use JoinGroup below v4, are added immediately.
+* R25: static members, and clients that use JoinGroup below v4, are added at their first JoinGroup.
 
 * R25: the member id of a new dynamic member is pending until its second JoinGroup, at most for one session
   timeout. The only effect of a pending member id is that the rebalance waits for it.

@@ -73,8 +73,8 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
 def fence(member: Member, request: str, out: Actions) -> None:
     """Stop the member, because another process has joined with its group.instance.id (FENCED_INSTANCE_ID).
 
-    With `Policy.fenced_join_again` the member joins again at the next poll and fences the other process, as
-    in Java.
+    With `Policy.fenced_join_again` the member joins again at the next poll and fences that process, as in
+    Java.
     """
     code = ErrorCode.FENCED_INSTANCE_ID
     final = not member.policy.fenced_join_again

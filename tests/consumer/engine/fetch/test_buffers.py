@@ -359,7 +359,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """The position after such a batch is 2^63, which does not fit into an int64 field."""
+    """The position after this batch would be 2^63, which does not fit into an int64 field."""
     with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST
