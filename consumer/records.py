@@ -193,7 +193,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "no leader": the metadata contains no leader for the partition;
 
-    * "connection": there is no connection to the leader;
+    * "connection": the client is not connected to the leader;
 
     * "buffer full": fetched records of the broker's other partitions fill the buffer for this broker;
 

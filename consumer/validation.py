@@ -274,8 +274,8 @@ def route(name: str, value: Any) -> Any:
 def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
     """Check each item of a list or another iterable. A str, bytes or a single partition is rejected.
 
-    `allowed` describes the whole list, and is part of the error of an item. UnencodableText is raised
-    unchanged, because it already says what is wrong with the item.
+    `allowed` describes the whole list, and appears in the error for an invalid item. UnencodableText is
+    raised unchanged, because it already says what is wrong with the item.
 
     If `mapping` is true, a mapping is accepted as well: the list of its keys is returned.
     """

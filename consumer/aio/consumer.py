@@ -102,7 +102,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.why(partition)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of this consumer's metrics, which are those of Kafka's Java consumer.
+        """Return a snapshot of this consumer's metrics, the same as in Kafka's Java consumer.
 
         Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
         the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
@@ -290,7 +290,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     ) -> None:
         """Commit offsets, by default the offset after each partition's last returned record.
 
-        Each offset is that of the *next* record to read. `commit` may be called at any time. During a
+        Each offset is the *next* offset to read. `commit` may be called at any time. During a
         rebalance the method waits for the rebalance to end, and raises CommitFailed only if a partition was
         assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
         """
@@ -312,7 +312,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[K, V]) -> None:
         """Store offsets for the next auto commit or `commit()`.
 
-        Each offset is that of the *next* record to read. The option `enable_auto_offset_store` must be False.
+        Each offset is the *next* offset to read. The option `enable_auto_offset_store` must be False.
         For a record, the method stores the record's offset plus one, and its leader epoch. The call sends no
         request. A later call for the same partition replaces the stored offset, even by a lower offset. As
         with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it

@@ -180,7 +180,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._operations.events(callback)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of this producer's metrics, which are those of Kafka's Java producer.
+        """Return a snapshot of this producer's metrics, the same as in Kafka's Java producer.
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
         the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The

@@ -79,7 +79,7 @@ class TaskWaiters:
         _wake(self._lines.get(line, []), 2)
 
     def notify(self) -> None:
-        """Count a change, and wake all waiting tasks, but only the first of each line."""
+        """Count a change. Wake all tasks that wait outside of lines, and the first task of each line."""
         self.changes += 1
         for futures_in_line in self._lines.values():
             _wake(futures_in_line, 1)

@@ -303,7 +303,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Commit offsets for a group of which this client is not a member.
 
-        Each offset is that of the *next* record to read. A value of `offsets` is an offset, a tuple (offset,
+        Each offset is the *next* offset to read. A value of `offsets` is an offset, a tuple (offset,
         metadata), or a `CommittedOffset`. Raises CommitFailed while the group has members.
         """
         run_to_end(self._operations.commit_offsets(group, offsets, timeout=timeout))

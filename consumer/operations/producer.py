@@ -129,7 +129,7 @@ class ProducerOperations:
             self._change_line(line, None)
 
     def _change_line(self, previous: TopicPartition | str | None, line: TopicPartition | str | None) -> None:
-        """Leave the line `previous`, and count the sends in the line for memory."""
+        """Leave the waiting line `previous` for `line`, and count the sends that wait for memory."""
         runtime = self.runtime
         if runtime.has_lines:
             self._records.sends_in_line += (line == _MEMORY) - (previous == _MEMORY)

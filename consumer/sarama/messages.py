@@ -20,8 +20,8 @@ MAX_UNREAD = 10_000
 class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     """A message to send.
 
-    After the delivery, `partition`, `offset` and `timestamp` (ms) are those of the record in the log. With
-    acks=0 the broker reports no offset, and `offset` stays None.
+    After the delivery, `partition`, `offset` and `timestamp` (ms) describe the record in the log. With acks=0
+    the broker reports no offset, and `offset` stays None.
 
     A message with a `partition` is sent to that partition. `metadata` belongs to the application, and is not
     sent.

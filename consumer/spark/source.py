@@ -104,7 +104,7 @@ class KprotoDataSource(DataSource):
 
     @kafka_option_names_in_errors()
     def schema(self) -> StructType | str:
-        """Return the schema of all columns, which applies unless the user has given a schema.
+        """Return the schema of all columns, which applies unless the user has set a schema.
 
         The schemas of a registry are requested once. Spark pickles this object, including the schemas, for
         the process that creates the reader.

@@ -113,8 +113,8 @@ def done_items(items: Iterable[T], call: Callable[[T], object], failures: list[K
 def exit_code(command: str, failures: list[KprotoError]) -> int:
     """Print each error as one line on stderr; return 1 if there are errors, else 0.
 
-    If several items fail with the same text, such as that of an unsupported request, the text is printed
-    once.
+    If several items fail with the same text, for example because the broker does not support the request, the
+    text is printed once.
     """
     for text in dict.fromkeys(map(str, failures)):
         print(f"kproto {command}: {escape_unprintable(text)}", file=sys.stderr)

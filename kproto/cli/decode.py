@@ -198,7 +198,7 @@ def _check_topic(options: argparse.Namespace) -> None:
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
-    """Print a record set. Return the exit code: 1 if it is invalid, which its last line then says."""
+    """Print a record set. If it is invalid, the last printed line is an error, and the exit code is 1."""
     from ..inspect.dissect import ERROR_MARK, record_lines
     from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line

@@ -46,7 +46,7 @@ TOO_MANY = 500_000
 
 _unpack_int32 = struct.Struct(">i").unpack_from
 _unpack_span = struct.Struct(">qi4xb4xhi30xi").unpack_from
-_MIN_SIZE = 14  # The smallest valid value of the size field: that of an empty message of magic 0.
+_MIN_SIZE = 14  # The smallest valid value of the size field: the size of an empty message of magic 0.
 
 
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-# Kafka's `Uuid.ZERO_UUID`, which means that there is no topic id.
+# Kafka's `Uuid.ZERO_UUID`, which stands for a missing topic id.
 ZERO_UUID = uuid.UUID(int=0)
 
 # The highest possible version, at which "5+" ends: the request header encodes versions as int16.

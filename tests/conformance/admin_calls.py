@@ -75,7 +75,8 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
 def fails(call: Callable[[], object], *failed: object, words: str = "") -> PartialFailure:
     """Check that the call raises PartialFailure for exactly the items `failed`, and return the error.
 
-    If the failure contains UnsupportedVersion, raise the PartialFailure without checking its items.
+    If an item of the PartialFailure failed with UnsupportedVersion, raise the PartialFailure without checking
+    its items.
     """
     with pytest.raises(PartialFailure) as caught:
         call()

@@ -343,7 +343,7 @@ class JavaState:
     # Whether the leader waits for metadata of the group's topics before it assigns their partitions.
     awaiting_metadata: bool = False
     metadata_snapshot: dict[str, object] | None = None
-    # The leader's snapshot at the last assignment. It joins again if `metadata_snapshot` differs.
+    # The leader's snapshot at the last assignment. The leader joins again if `metadata_snapshot` differs.
     assignment_snapshot: dict[str, object] | None = None
     joined_topics: frozenset[str] | None = None  # The subscription of the last JoinGroup.
     # Assignor name -> (the last assignment passed to its onAssignment, the generation).

@@ -338,7 +338,8 @@ def on_leave_group_response(
 ) -> None:
     """Reset the member id after any response to LeaveGroup, or if no LeaveGroup could be sent.
 
-    Then back off if an error made the member leave, or finish close().
+    Then finish close() if the reader is closing. Otherwise report the error that made the member leave, and
+    back off.
     """
     if state.state is P.LEAVING:
         close_connection(out, state.coordinator)

@@ -70,7 +70,7 @@ def enqueue_incremental(
 def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
     """Queue a rebalance event, and pause all partitions until the application answers it.
 
-    After a fatal error, a static member unassigns everything instead.
+    After a fatal error, a static member queues no event: it unassigns all partitions.
     """
     if state.fatal is not None and state.is_static:
         unassign(state)

@@ -26,7 +26,7 @@ from ...wire.message import Message, Struct
 
 
 class Entry(NamedTuple):
-    """One line of the trace. `data` is the object that it shows."""
+    """One line of the trace. `data` is the object that the line shows."""
 
     turn: int
     at: int

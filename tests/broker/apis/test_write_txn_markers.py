@@ -1,4 +1,4 @@
-"""Admin clients end hanging transactions with WriteTxnMarkers. The checks are those of Kafka's
+"""Admin clients end hanging transactions with WriteTxnMarkers. The broker's checks follow Kafka's
 ProducerAppendInfo.
 """
 

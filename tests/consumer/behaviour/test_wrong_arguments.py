@@ -213,8 +213,8 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any
         for number, make in enumerate(WRONG_INSIDE):
             value = make()
             if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-                # Methods other than `assign` ignore the values of a dict of partitions, and its keys are
-                # valid.
+                # Methods other than `assign` accept a dict of partitions: its keys are valid, and its values
+                # are ignored.
                 continue
             acts[method, wrong, number] = call_with(kind, method, wrong, value)
         if wrong != "plan":  # A plan is a generator, so a failing generator is a valid plan.

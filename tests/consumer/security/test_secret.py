@@ -209,7 +209,7 @@ def test_no_consumer_group_shows_a_secret(data: st.DataObject, caplog_text: list
 
 
 def message_of(function: Any, *arguments: Any) -> str:
-    """Return the repr of the result. After an error, return what Spark shows: its text and traceback."""
+    """Return the repr of the result. After an error, return its repr and traceback, as Spark shows them."""
     try:
         return repr(function(*arguments))
     except ConfigError as error:
