@@ -117,7 +117,7 @@ class Processed(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Put the records of the current poll back into the buffers: they did not reach the application.
+    """Put the records of the current poll back into the buffers, because the application did not get them.
 
     The caller sends this event after an interrupt, or if its task was cancelled.
     """

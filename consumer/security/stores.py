@@ -131,7 +131,8 @@ def _read_certificate_and_key(option: str, certfile: str, keyfile: str | None) -
     certificate_blocks = key_blocks = _read_blocks(option, certfile, _CERTIFICATE_ALLOWED)
     if keyfile is not None:
         key_blocks = _read_blocks("ssl_keyfile", keyfile, "a PEM key, a file or its text")
-        # Each source has a block: if this is true, the first has only keys, and the second only certificates.
+        # Each of the two sources contains a key or a certificate. So if this is true, `certfile` contains
+        # only keys, and `keyfile` only certificates.
         are_swapped = not certificate_blocks.certificates and not key_blocks.keys
         if are_swapped:
             raise ConfigError(

@@ -109,7 +109,7 @@ def check_client_metrics(name: str, configs: Mapping[str, str]) -> tuple[ErrorCo
 
 
 def parse_subscription(configs: Mapping[str, str]) -> Subscription:
-    """Return the parsed configs of a resource, which `check_client_metrics` must accept."""
+    """Return the parsed configs of a resource. `check_client_metrics` must have accepted them before."""
     match_items = (_parse_match_item(item) for item in _split_items(configs.get(MATCH, "")))
     return Subscription(
         metrics=tuple(_split_items(configs.get(METRICS, ""))),

@@ -142,7 +142,10 @@ class DelegationTokens:
         return TokenCredential(token.owner.partition(":")[2], scram, token.expires_at)
 
     def _find_token(self, token_hmac: bytes, now: int) -> DelegationToken | None:
-        """Return the token with this HMAC, or None. Expired tokens are removed first, if a check is due."""
+        """Return the token with this HMAC, or None if it does not exist.
+
+        If a check for expired tokens is due, they are removed first.
+        """
         self._remove_expired(now)
         return next((token for token in self._tokens.values() if token.hmac == token_hmac), None)
 

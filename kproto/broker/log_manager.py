@@ -111,5 +111,5 @@ class LogManager:
 
 
 def _latest_due_time(now: int, first_due: int, interval: int) -> int:
-    """Return the latest time up to `now` at which a task is due that is due every `interval` ms."""
+    """Return the last due time, at or before `now`, of a task that is due every `interval` ms."""
     return now - (now - first_due) % interval

@@ -48,7 +48,7 @@ def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> Non
 
 
 def _delete_leading_segments(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
-    """Delete all segments before the first one that is not deletable; keep an empty active segment.
+    """Delete all segments before the first one that is not deletable, but never an empty active segment.
 
     `is_deletable` is a function of a segment and the segment's end offset. It is called for the segments in
     order, up to the first segment that is kept.

@@ -91,8 +91,8 @@ class Exchange:
     `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
     has received.
 
-    `broker` is the name of the broker. `principal` is the user that SASL authenticated on this connection, or
-    empty.
+    `broker` is the name of the broker. `principal` is the user that SASL authenticated on this connection;
+    empty if SASL has not authenticated a user.
     """
 
     connection: int

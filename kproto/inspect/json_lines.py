@@ -228,7 +228,7 @@ def short_json(value: object) -> str:
 
 
 def get_hex(question: Question, key: str = "hex", where: str = "") -> bytes:
-    """Return the bytes of a key whose value is a string of hex digits. Raises BadQuestion otherwise."""
+    """Return the bytes that a key's hex digits encode. Raises BadQuestion for any other value."""
     text: str = get_typed(question, key, str, where)
     try:
         return bytes.fromhex(text)

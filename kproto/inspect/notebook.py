@@ -100,7 +100,7 @@ def message(value: Message) -> str:
 
 
 def _best_encoding(value: Message) -> tuple[int, bytes] | None:
-    """Return the highest version that encodes all values of the message, with the encoding.
+    """Return the highest version that encodes all values of the message, and the encoded bytes.
 
     If no version encodes all values, return the highest version that encodes the message with some
     values omitted. Return None if no version can encode the message.

@@ -200,7 +200,7 @@ def decompress_into(
     max_decompressed: int | None = None,
     begins: Begins | None = None,
 ) -> int | None:
-    """Decompress to the start of `out`; return the number of bytes, or None if `out` is too small.
+    """Decompress to the start of `out`; return the number of bytes written, or None if `out` is too small.
 
     Readers use this function to decompress many batches into one arena. Arguments and errors are those of
     `decompress`.

@@ -194,7 +194,7 @@ class StandstillRow:
 def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
 ) -> StandstillRow:
-    """Add a member to a stable group of kproto clients, whose `revoked` callbacks take `callback_ms`."""
+    """Add a member to a stable group of kproto clients. Each `revoked` callback takes `callback_ms`."""
     partition_count = members * 2
     world = World({"t": partition_count}, seed=seed, trace=False, latency=(1, 5))
     assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)

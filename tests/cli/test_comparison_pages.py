@@ -45,7 +45,7 @@ def test_the_commands_and_options_of_the_page_exist(page: str) -> None:
     known = parsers()
     unknown: list[str] = []
     for heading in sections(page):
-        # The options that every command has, and those of the commands that the section names.
+        # The options that every command has, and the options of the commands that the section names.
         options = options_of(known["topics delete"]) | {"--version"}
         used: set[str] = set()
         for cells in rows(page, heading):

@@ -43,8 +43,8 @@ Printed = list[tuple[str, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
-    """Return the schedules that need no rejoin. Each has at least POLLS polls, so that the last event is
-    seen.
+    """Return the schedules that need no rejoin. Each has at least POLLS polls, so that a poll
+    returns the last event.
     """
     schedules: dict[str, RaceProgram] = {}
     for name, program in PROGRAMS.items():

@@ -131,7 +131,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 
 
 def _throw_error(state: JavaState, out: Out) -> bool:
-    """Throw WakeupException or a pending error from poll, if any; return whether the poll has ended.
+    """If a wakeup or an error is pending, throw it from poll. Return whether the poll has ended.
 
     The callbacks of completed commits run first, unless a wakeup is pending.
     """

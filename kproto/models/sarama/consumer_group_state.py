@@ -178,7 +178,7 @@ class SaramaGroup(SessionOwner):
         self.member_id = ""
         # The user data of the last assignment that was not empty.
         self.user_data: bytes | None = None
-        # The reason of the next JoinGroup: why the last session ended, or why its member must join again.
+        # The reason of the next JoinGroup: why the last session ended, or why the member must join again.
         self.last_cause: GoError | None = None
         self.last_generation = -1  # The previous generation, which cooperative-sticky sends.
         self.session: GroupSession | None = None

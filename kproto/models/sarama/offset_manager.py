@@ -1,7 +1,7 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
-* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves it
-  forward. `reset` only moves it back, or keeps it and changes the metadata.
+* Every partition has one offset: the offset of the first message that is not processed yet. `mark` only
+  moves it forward. `reset` only moves it back, or keeps it and changes the metadata.
 
 * `mark` and `reset` make the offset dirty, which means that it has to be committed (M135).
 

@@ -66,7 +66,7 @@ class Command(NamedTuple):
 
 
 class ClientName(NamedTuple):
-    """The name of a client, which replaces the client in the arguments of a journaled call."""
+    """A client's name, which the journal stores in place of a client that is an argument of a call."""
 
     name: str
 

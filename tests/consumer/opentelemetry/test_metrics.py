@@ -41,7 +41,7 @@ def instruments() -> tuple[ClientInstruments, InMemoryMetricReader]:
 
 
 class Client:
-    """A client with given metrics. As in every snapshot, the first metric names the kind of client."""
+    """A client with these metrics, after a first metric that names the kind of client."""
 
     def __init__(self, *metrics: Metric) -> None:
         self.snapshots = 0

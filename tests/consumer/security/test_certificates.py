@@ -18,7 +18,7 @@ YESTERDAY, TOMORROW = (-9, -1), (1, 9)
 
 
 def context_trusting(root: Named) -> ssl.SSLContext:
-    """Return an SSL context that trusts only this root certificate, as an application could pass it."""
+    """Return an SSL context, such as an application passes, that trusts only this root certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=root.pem)
     return context

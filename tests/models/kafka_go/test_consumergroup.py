@@ -1,4 +1,4 @@
-"""kafka-go's ConsumerGroup leaves or backs off after a request that fails between two generations."""
+"""Whether kafka-go's ConsumerGroup leaves or backs off after a request fails between two generations."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def replace_member_while_preparing(
 ) -> None:
     """Replace the former incarnation of the static member.
 
-    The new incarnation's JoinGroup is answered when the next generation begins.
+    The JoinGroup of the restarted member is answered when the next generation begins.
     """
     _replace_incarnation(context, group, call)
     complete_join_if_all_joined(context, group)

@@ -370,9 +370,9 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
-    """A lost authorization is final for this producer, as in Java.
+    """An authorization error is final for this producer, as in Java.
 
-    After an ACL is added, the application needs a new producer.
+    Even after an ACL has been added, the application needs a new producer.
     """
     play = TransactionWorld()
     play.refusals[request_] = [53]
