@@ -71,7 +71,7 @@ def _set_java_defaults(values: dict[str, Any]) -> None:
 def _check_consumer_times(options: ConsumerOptions, *, is_heartbeat_given: bool) -> None:
     """Check the intervals, timeouts and backoffs against each other.
 
-    `is_heartbeat_given` says whether the user has set heartbeat_interval_ms, so that the error names the
+    `is_heartbeat_given` says whether the user has set heartbeat_interval_ms, so that an error names the
     option that the user has set.
     """
     if options.heartbeat_interval_ms >= options.session_timeout_ms:

@@ -204,7 +204,7 @@ class ProducerRuntime:
     def raise_not_delivered(self) -> None:
         """Raise NotDelivered if the application has not yet seen the errors of all failed deliveries.
 
-        Further calls raise it only for later failures. The engine must be locked.
+        Further calls raise NotDelivered only for later failures. The engine must be locked.
         """
         failures = self.records.take_failures()
         if failures.count > 0 and failures.first_error is not None:

@@ -294,7 +294,7 @@ class ConfigError(KprotoError, ValueError):
 
 
 class MissingExtra(KprotoError, ImportError):
-    """A feature needs a package that is not installed; one of kproto's extras contains it."""
+    """A feature needs a package that is not installed. One of kproto's extras installs this package."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(feature, package, extra)

@@ -60,7 +60,8 @@ _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 class _Route:
     """The addresses of a host: the current one, and those that have not been tried yet.
 
-    `host` is the host's name and port. `address` is None before the first attempt, and with a dialer.
+    `host` is the host's name and port. `address` is None before the first attempt, and if a dialer
+    opens the connection.
     """
 
     __slots__ = ("address", "addresses", "host", "max_response", "tls")

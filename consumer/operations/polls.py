@@ -363,7 +363,7 @@ class PollOperations:
     async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
         """Return the records of a poll, or None if there are none within `timeout` seconds.
 
-        Records that an iteration holds are first given back to the engine.
+        Before the first wait, the records that an iteration holds are given back to the engine.
         """
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)

@@ -142,7 +142,7 @@ def _draw_edge(
 ) -> None:
     """Draw a transition as an arc, downwards on the right side of the boxes or upwards on the left side.
 
-    `before` and `after` are the positions of the states. `sides` are the left and right x of the boxes.
+    `before` and `after` are the positions of the states. `sides` are the boxes' left and right x coordinates.
     """
     is_downward = after >= before
     side_x = sides[1] if is_downward else sides[0]

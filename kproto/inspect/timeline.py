@@ -320,7 +320,7 @@ def causes(events: Sequence[GroupEvent], generations: Iterable[int]) -> dict[int
 
 
 def _inferred_cause(events: Iterable[GroupEvent]) -> str:
-    """Return the reasons that the events between the starts of two generations imply."""
+    """Return the causes of a rebalance, inferred from the events between the starts of two generations."""
     reasons: list[str] = []
     consequences: list[str] = []
     for event in events:

@@ -220,7 +220,7 @@ def coordinator(run: ScenarioRun) -> None:
     members = [member_of(world, name) for name in run.names("a", "b", "c")]
     produce(world, "t", numbers(world), 20, 3_000)
     world.run(10_000)
-    # The API keys of OffsetCommit (8) and JoinGroup (11), as a request begins with them.
+    # A request begins with its API key: 8 for OffsetCommit, and 11 for JoinGroup.
     nodes = {
         entry.data.node
         for entry in world.entries

@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 class _SilentKdc:
-    """Replaces `Kerberos`, which needs the package gssapi. `login` calls the given function."""
+    """Replaces `Kerberos`, which needs the package gssapi. `login` calls `wait`."""
 
     def __init__(self, wait: Callable[..., Any]) -> None:
         self.login = wait

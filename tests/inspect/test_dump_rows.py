@@ -84,7 +84,7 @@ def test_digits_behind_a_marked_word_are_not_an_offset() -> None:
 
 
 def calls(text: str) -> int:
-    """Return the number of function calls that reading a text takes."""
+    """Return the number of function calls that `read` makes for a text."""
     count = 0
 
     def on_event(frame: object, event: str, argument: object) -> None:

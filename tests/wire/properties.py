@@ -1,7 +1,7 @@
 """Properties that every compiled decoder and encoder must have.
 
 Each property draws its own examples, and raises an error for the first example that violates it. `Make` holds
-a decoder and an encoder: those of `compiler` or of a mutant.
+a decoder and an encoder, either from `compiler` or from a mutant.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Group(msgspec.Struct, frozen=True):
     classic group may also be in PreparingRebalance or CompletingRebalance. A group of type "consumer" or
     "streams" may be Assigning or Reconciling, and a Streams group NotReady.
 
-    A committed offset is that of the *next* record to read.
+    A committed offset is the offset of the *next* record to read.
 
     `lag` maps each partition to the number of records after its committed offset, or to the number of all its
     records if it has no committed offset.

@@ -90,7 +90,7 @@ class Fetcher:
         self._nodes: dict[int, BrokerFetches] = {}
         # Partition -> the broker whose fetch session requests the partition.
         self._requested_from: dict[TopicPartition, int] = {}
-        # Partition -> the broker from which the partition is fetched when its buffer has room again.
+        # Partition -> the broker that receives the next fetch when the partition's buffer has room.
         self._full_on: dict[TopicPartition, int] = {}
         # Partition -> (broker, the part of the broker's `buffered_bytes` that belongs to the partition).
         # Paused partitions are counted separately.

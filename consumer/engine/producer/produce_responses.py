@@ -192,7 +192,7 @@ class ProduceResponses:
         they are in its log.
 
         `later` was in flight when the earlier batches were rejected, so the same broker sent all these
-        responses. The offsets of the ended batches stay unknown.
+        responses. The offsets of the earlier batches stay unknown.
         """
         queue = later.queue
         in_log = [

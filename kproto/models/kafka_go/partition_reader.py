@@ -242,7 +242,7 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Move an offset below the log's start to the start. Back off at an offset at or above the log's end.
+    """Move an offset below the log's start to the start. Back off if it is at or above the log's end.
 
     Follows reader.run.
     """

@@ -131,7 +131,7 @@ def _change_assignment(
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    """Answer a rebalance event as a binding does: assign or unassign its partitions, without offsets."""
+    """Answer an event as a binding does: assign or unassign the event's partitions, without offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
         handle_assign_op(state, offsets, "add" if event.assign else "remove", out)

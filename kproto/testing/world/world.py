@@ -349,7 +349,7 @@ class World(Operator):
 
     @checked(turns=ZERO_OR_MORE)
     def rewind(self, turns: int = 1) -> World:
-        """Return a new world as this one was `turns` turns ago, at the earliest in its initial state."""
+        """Return a new world in this one's state `turns` turns ago, but not before its initial state."""
         return self.replay(max(0, self.turns - turns))
 
     @checked(path=_FILE_NAME)

@@ -210,8 +210,8 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
 
     The topic keeps its id. Its partition has another leader, with a lower leader epoch.
     """
-    # Only Metadata responses are changed. From Fetch v9 and ListOffsets v4 on, a request contains the leader
-    # epoch, and from ApiVersions v5 on the broker id. The brokers would reject the changed values, so these
+    # Only Metadata responses are changed. Requests contain the leader epoch from Fetch v9 and ListOffsets v4
+    # on, and the broker id from ApiVersions v5 on. The brokers would reject the changed values, so these
     # versions are excluded.
     world = Restored({"t": 1}, highest={"ApiVersions": 4, "Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")

@@ -1,4 +1,4 @@
-"""The schema id of a value is encoded and decoded in front of the value, or in a header."""
+"""The schema id of a value is written, and read back, as a prefix of the value or as a header."""
 
 from __future__ import annotations
 

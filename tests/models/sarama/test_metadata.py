@@ -34,7 +34,7 @@ def metadata_of_client() -> Metadata:
 
 
 def response(*partitions: tuple[int, int], code: int = 0, brokers: int = 2) -> MetadataResponse:
-    """Return a response with one topic t, and the leader and leader epoch of each partition."""
+    """Return a Metadata response for topic t, with the (leader, leader epoch) of each partition."""
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node, host=f"broker{node}", port=9092)

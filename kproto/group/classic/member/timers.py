@@ -1,4 +1,4 @@
-"""The deadlines of a member, and its actions when they have passed.
+"""The deadlines of a member, and its actions when a deadline has passed.
 
 A member has deadlines for heartbeats, the session timeout, max.poll.interval.ms, backoffs and the timeout of
 close.

@@ -19,6 +19,6 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses and, if `event` deletes a group, of the appended result."""
+    """Return the error codes of the responses, and of the result appended to `event` if it is a list."""
     results = event if isinstance(event, list) else []
     return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}

@@ -88,7 +88,7 @@ class PendingResponse:
 
     @property
     def codes(self) -> list[ErrorCode]:
-        """Return the error codes of all partitions, or of all members in a LeaveGroup response."""
+        """Return the error codes of all partitions or, in a LeaveGroup response, of all members."""
         if hasattr(self.response, "members"):
             return [ErrorCode(member.error_code) for member in self.response.members]
         return [ErrorCode(p.error_code) for topic in self.response.topics for p in topic.partitions]
