@@ -257,7 +257,7 @@ def _partition_numbers(column: Any) -> Int64s | None:
 
 
 def _header_rows(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
-    """Return the headers of each row, none for a row that is null.
+    """Return the headers of each row. A row that is null has an empty tuple.
 
     Return None if the column is missing or has the type null.
     """

@@ -98,7 +98,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
-        """Wait as `wait` does, for memory. A change may wake only the first of the tasks in `line`.
+        """Wait for memory, as `wait` does. In asyncio, a change wakes only the first task in `line`.
 
         Tasks with a lower `place` are woken first. After its last wait in a line, a task must call
         `leave_line`. All waiting threads are woken, because there are few of them.
@@ -169,7 +169,7 @@ class ProducerRuntime:
             run_callback(lambda: callback(delivery))
 
     def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` after the delivery. `flush` still raises NotDelivered for a failed delivery."""
+        """Call `callback` when the delivery ends. `flush` still raises NotDelivered for a failed delivery."""
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         queue = partial(self._queue_callback, callback, delivery)
         if not self.records.add_callback(batch, index, queue, is_known=False):

@@ -146,7 +146,7 @@ class JsonSerializer:
         self._encode = msgspec.json.Encoder().encode
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the value as JSON. Raise a msgspec error or TypeError if that is not possible."""
+        """Return the value as JSON. Raise a msgspec error or TypeError if JSON cannot express the value."""
         return self._encode(value)
 
 

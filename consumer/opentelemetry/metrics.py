@@ -154,7 +154,7 @@ class _Snapshots:
 
 
 def _client_kind(client: Measured) -> str:
-    """Return the client's kind (a key of `TABLES`). The group of its first metric is KIND-metrics."""
+    """Return the client's kind, a key of `TABLES`. The client's first metric is in the group KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
 

@@ -7,7 +7,7 @@
 
 `PartitionConsumers`, the class for threads, is in `partitions_threads`.
 
-Rules (those of sarama's consumer.go, except where a rule says otherwise):
+Rules, which follow sarama's consumer.go except where a rule says otherwise:
 
 * `consume_partition` raises OffsetOutOfRange for an offset outside the log.
 

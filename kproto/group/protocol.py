@@ -512,7 +512,7 @@ class TopicsDeleted(msgspec.Struct, frozen=True):
 class TransactionEnded(msgspec.Struct, frozen=True):
     """A producer's transaction ended.
 
-    The pending offsets of a committed transaction become valid. Those of an aborted transaction are dropped.
+    If the transaction was committed, its pending offsets become valid. If it was aborted, they are dropped.
     """
 
     producer_id: int

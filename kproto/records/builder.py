@@ -379,7 +379,7 @@ def assign_offsets(
     Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or if its offsets have
     gaps.
 
-    Raises `EncodeError` for numbers that do not fit.
+    Raises `EncodeError` for numbers that do not fit their header fields.
     """
     _check_header_field("baseOffset", base_offset)
     _check_header_field("partitionLeaderEpoch", leader_epoch)

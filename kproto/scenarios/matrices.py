@@ -50,8 +50,8 @@ class Loss:
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        If the new partitions were never assigned, the prediction is the number of records that were written
-        to them. Otherwise the prediction is 0 if the client reads new partitions from their beginning.
+        If the new partitions were never assigned, predict the number of records that were written to them.
+        If they were assigned and the client reads new partitions from their beginning, predict 0.
         """
         if self.discovered_after_ms is None:
             return self.written

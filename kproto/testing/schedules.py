@@ -11,7 +11,7 @@ A schedule is determined by its seed: `play(4711)` is identical in every process
 `Schedule` runs the same schedule step by step. To test your own assignors or policies, set its `options`.
 You can also watch your own invariants, and remove `moves` that your application never makes.
 
-With `models`, models of other clients take part. Their names are those of `kproto.models.index`.
+With `models`, models of other clients take part. `kproto.models.index` lists their names.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ class EncoderSource(FunctionSource):
     def primitive(self, kind: Primitive, value: str, nullable: bool, compact: bool) -> None:
         """Generate code that writes the value of the expression `value`.
 
-        A value of fixed size joins the pending run. Otherwise the generated variables are the content `b`,
-        and `n`, which is its length as `length` writes it.
+        A value of fixed size joins the pending run. For any other value, the generated code stores the
+        content in `b`, and the number that `length` writes in `n`.
         """
         if kind.name == "uuid":
             self.run("16s", f"{value}.int.to_bytes(16, 'big')")

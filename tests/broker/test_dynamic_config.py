@@ -125,8 +125,8 @@ def test_an_invalid_dynamic_change_is_refused(
 
 
 def test_append_and_subtract_change_a_list_of_a_broker(client: Client) -> None:
-    """APPEND and SUBTRACT on a broker change the value of this broker only. If it has no value of its own,
-    they start from Kafka's default, even if a cluster-wide value exists.
+    """APPEND and SUBTRACT on a broker change the value of this broker only. If the broker has no value of
+    its own, the operations start from Kafka's default, even if a cluster-wide value exists.
     """
     for broker, how, item, expected in (
         ("1", APPEND, "compact,delete", "delete,compact"),

@@ -196,7 +196,7 @@ def _partition_lags(
     assigned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    """Return the lag of every partition of each topic with a committed offset or an assigned partition.
+    """Return the lag of all partitions of each topic that has a committed offset or an assigned partition.
 
     The lag of a partition without a committed offset counts from the start of its log.
     """

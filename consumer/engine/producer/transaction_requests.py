@@ -103,7 +103,7 @@ def added_partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPar
 def txn_offset_commit_codes(
     topic_ids: Mapping[str, UUID], response: TxnOffsetCommitResponse, version: int
 ) -> dict[TopicPartition, int]:
-    """Map each partition in the response to its error code. `topic_ids` are those of the request."""
+    """Map each partition in the response to its error code. `topic_ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     has_ids = version > LAST_OFFSETS_VERSION_WITH_NAMES
 

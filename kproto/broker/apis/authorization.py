@@ -16,7 +16,7 @@ Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
   whether the id exists.
 
 * The group coordinator receives no request for a group on which the caller lacks the permission. It receives
-  no offset commit of which every topic is denied.
+  no offset commit if the caller lacks the permission on every topic of the commit.
 
 * A bit field of authorized operations in a response contains only operations that the caller may perform.
 """

@@ -259,9 +259,10 @@ def _invoke_rebalance_callback(state: LibrdkafkaState, event: RebalanceOp, out: 
 
 
 def _deliver_messages(state: LibrdkafkaState, item: FetchOp) -> None:
-    """Deliver records up to the limit of the poll, and store their offset. The rest stays in the queue.
+    """Deliver records up to the limit of the poll, and keep the rest in the queue.
 
-    Records that arrived under an older `version` of the partition are dropped.
+    With enable.auto.offset.store, the offset after the last delivered record is stored. Records that arrived
+    under an older `version` of the partition are dropped.
     """
     toppar_state = ensure_toppar(state, item.tp)
     toppar_state.queued = max(0, toppar_state.queued - len(item.records))

@@ -103,7 +103,7 @@ def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> N
 
 
 def _round_robin(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-    """Give each partition to the next member that subscribes to its topic. Skip a partition without one."""
+    """Give each partition to the next subscriber of its topic. Skip a topic without subscribers."""
     member_ids = sorted(members)
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
     position = 0

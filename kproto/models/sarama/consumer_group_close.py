@@ -129,7 +129,7 @@ def leave(group: SaramaGroup) -> None:
 
 
 def leave_on_coordinator(group: SaramaGroup, error: GoError | None) -> None:
-    """Send LeaveGroup to the coordinator; report the error and close if the lookup failed."""
+    """After the coordinator's lookup, send LeaveGroup. If the lookup failed, report the error and close."""
     broker = group.client.coordinator.cached()
     if error is not None or broker is None:
         group.client.report(error or errors.COORDINATOR_NOT_AVAILABLE)

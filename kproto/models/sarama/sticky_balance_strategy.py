@@ -241,7 +241,7 @@ class _StickyPlan:
     def _move_if_better(self, partition: TopicPartition) -> bool:
         """Move the partition if that improves the balance, preferably to its previous owner.
 
-        Returns whether a better owner exists, even if no member can be found to take the partition.
+        Returns whether a better owner exists. The result may be True although the partition was not moved.
         """
         load = len(self.assignment.get(self.owner[partition], ()))
         previous_owner = self.previous_owners.get(partition)

@@ -264,7 +264,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
     for consumer in consumers(world):
         if not consumer.options.enable_auto_commit:
             continue
-        # The positions after delivered records that are not committed: of owned partitions, and of revoked
+        # The uncommitted positions after delivered records, first of owned partitions, then of revoked
         # partitions without a new owner.
         owned_offsets: dict[TopicPartition, int] = {}
         revoked_offsets: dict[TopicPartition, int] = {}

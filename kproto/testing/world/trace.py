@@ -136,7 +136,7 @@ def _response_fields(key: int, version: int, body: bytes) -> dict[str, Any]:
 
 def to_plain_json(value: Any) -> Any:
     """Convert any object to JSON values that do not differ between identical runs."""
-    untyped_value: Any = value  # `match` narrows the type of `value`, but not of this name.
+    untyped_value: Any = value  # `match` narrows the type of `value`, but not of `untyped_value`.
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -163,7 +163,7 @@ def to_plain_json(value: Any) -> Any:
 
 
 def _object_to_json(value: Any) -> Any:
-    untyped_value: Any = value  # `isinstance` narrows the type of `value`, but not of this name.
+    untyped_value: Any = value  # `isinstance` narrows the type of `value`, but not of `untyped_value`.
     name = type(value).__name__
     if isinstance(value, tuple) and hasattr(untyped_value, "_fields"):
         return {

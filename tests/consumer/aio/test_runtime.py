@@ -320,7 +320,7 @@ def test_the_child_of_a_fork_may_close_without_an_event_loop() -> None:
 
 
 def received_by(peer: socket.socket) -> int:
-    """Return how many bytes a socket receives until the end of the connection, and close it."""
+    """Return how many bytes a socket receives until the end of the connection. Close the socket."""
     size = 0
     with peer, contextlib.suppress(ConnectionResetError):
         peer.settimeout(10)

@@ -156,7 +156,7 @@ def _add_partitions(
     partitions: Sequence[_CommitPartition],
     topics: TopicCatalog | None,
 ) -> None:
-    """Add the partitions of one topic to the commit, with an error code for those that do not exist."""
+    """Add the partitions of one topic to the commit, with an error code for each missing partition."""
     for partition in partitions:
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
