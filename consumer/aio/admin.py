@@ -164,8 +164,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     def metrics(self) -> Metrics:
         """Return a snapshot of the metrics of this client's connections.
 
-        Names, groups and tags are those of Java's `Admin.metrics`, in the groups "admin-client-metrics" and
-        "admin-client-node-metrics". Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        Names, groups and tags follow Java's `Admin.metrics`, in the groups "admin-client-metrics" and
+        "admin-client-node-metrics". Rates, averages, maxima and minima cover the last 30 to 60 s. The
         method sends no request.
         """
         return self._runner.metrics()

@@ -105,8 +105,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def metrics(self) -> Metrics:
         """Return a snapshot of this consumer's metrics, the same as in Kafka's Java consumer.
 
-        Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
-        the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        Names, groups and tags follow Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
+        the metrics with their units. Rates, averages, maxima and minima cover the last 30 to 60 s. The
         method sends no request and does not wait, so it may be called from any thread, even while a poll or a
         callback hangs. It may also be called after `close`.
         """

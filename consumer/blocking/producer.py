@@ -190,8 +190,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def metrics(self) -> Metrics:
         """Return a snapshot of this producer's metrics, the same as in Kafka's Java producer.
 
-        Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
-        the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        Names, groups and tags follow Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
+        the metrics with their units. Rates, averages, maxima and minima cover the last 30 to 60 s. The
         method sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()

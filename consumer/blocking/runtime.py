@@ -255,8 +255,8 @@ class BlockingRuntime(Runtime):
 
     def _complete_if_open(self, done: ev.Done) -> None:
         super()._complete_if_open(done)
-        # A KeyError means that no thread waits for the future, a RuntimeError that its lock was already
-        # released.
+        # A KeyError means that no thread waits for the future. A RuntimeError means that the future's lock
+        # was already released.
         with contextlib.suppress(KeyError, RuntimeError):
             self._future_locks[cast("Future[Any]", done.token)].release()
 

@@ -145,7 +145,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
             sample.minimum = value
 
     def _next_sample(self, now: int) -> _Sample:
-        """Return an empty sample: a new one, or the oldest one reset if there are `SAMPLES` + 1 samples."""
+        """Return an empty sample: a new one or, if `SAMPLES` + 1 samples exist, the reset oldest one."""
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:
             sample = _Sample(now)

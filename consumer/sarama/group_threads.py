@@ -202,7 +202,7 @@ class ConsumerGroup(Block):
     def errors(self) -> Iterator[Exception]:
         """Return an iterator over the errors of sessions, except those that only `consume` raises.
 
-        Read the errors in a separate thread. The iterator ends when the group is closed.
+        The iterator waits for errors, so use it in a separate thread. It ends when the group is closed.
 
         The group keeps the last 256 unread errors.
         """

@@ -117,7 +117,7 @@ class AsyncPartitionConsumer(RecordQueue):
 class AsyncPartitionConsumers(AsyncBlock):
     """Partition consumers for asyncio. Any number of them share one client.
 
-    The options are those of `AsyncConsumer`, except group options, `auto_offset_reset` and deserializers.
+    Takes the options of `AsyncConsumer`, except group options, `auto_offset_reset` and deserializers.
     """
 
     @hide_secrets

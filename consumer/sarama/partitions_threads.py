@@ -86,7 +86,7 @@ class PartitionConsumer:
 class PartitionConsumers(Block):
     """Partition consumers for threads. Any number of them share one client.
 
-    The options are those of `Consumer`, except group options, `auto_offset_reset` and deserializers.
+    Takes the options of `Consumer`, except group options, `auto_offset_reset` and deserializers.
     """
 
     @hide_secrets

@@ -40,7 +40,10 @@ _ALLOWED: Final = (
 
 
 def read_jaas(line: str) -> tuple[str, dict[str, str]]:
-    """Return the login module and the options of `MODULE required name="value" ...;`. Raises ConfigError."""
+    """Return the login module and the options of `MODULE required name="value" ...;`.
+
+    Raises ConfigError for a text in another format.
+    """
     tokens = _read_tokens(line)
     end = (None, "")
     (module, _), (flag, _) = next(tokens, end), next(tokens, end)

@@ -201,8 +201,8 @@ class PartitionProducers:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
         If retention, not this truncation, removed the batches of a producer, the producer keeps its state.
-        The attempts to write the first batch of a transaction are kept. `coordinator_epoch` is used for all
-        markers.
+        Unfinished attempts to write the first batch of a transaction are also kept. All markers in the log
+        are treated as markers of `coordinator_epoch`.
         """
         previous_entries = self._entries
         # `on_batch_appended` and `on_marker_appended` forget a producer's attempts. So `rebuild` restores the

@@ -308,7 +308,7 @@ def _delete(options: argparse.Namespace) -> int:
         for name in names:
             try:
                 group = _existing_group(admin, name)
-            except (RequestTimedOut, ConnectionFailed):  # Each of the other groups would wait as long.
+            except (RequestTimedOut, ConnectionFailed):  # The other groups would each take as long to fail.
                 raise
             except KprotoError as error:
                 failures.append(error)

@@ -232,7 +232,7 @@ class FindCoordinator(msgspec.Struct, frozen=True):
 class Purpose(Enum):
     """The purpose of a member's request."""
 
-    # JoinGroup, which starts a rebalance for this member. Java commits before sending it.
+    # JoinGroup, the member's first request in a rebalance. Java commits offsets before sending it.
     JOIN = "join"
     # SyncGroup, which requests the member's new assignment.
     SYNC = "sync"

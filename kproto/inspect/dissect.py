@@ -4,7 +4,7 @@
         print(line)
 
 A request contains its API and version. A response does not, so the caller passes both, as in `dissect(frame,
-response=("Fetch", 17))`. A size prefix is detected: its value is the number of bytes after it.
+response=("Fetch", 17))`. A size prefix is recognized by its value: the number of bytes after the prefix.
 
 If the bytes are invalid, the printed fields end at the invalid byte, which an arrow marks.
 

@@ -384,7 +384,7 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode_table(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # A field would extend beyond the arena. The caller then reads row by row.
+        # A field would extend beyond the arena. With the result None, the caller reads row by row.
         columns = None
     # If the records were not decoded, the arena's memory is freed instead of being returned to the pool, so
     # that reading row by row can use it.

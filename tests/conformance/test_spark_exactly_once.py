@@ -119,7 +119,7 @@ def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            # The stopped task is resumed later as a zombie, when other processes have done its work.
+            # The stopped task becomes a zombie: it is resumed after other processes have done its work.
             send(process, signal.SIGSTOP)
             stopped.append(process)
         elif process.is_alive():

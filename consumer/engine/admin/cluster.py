@@ -166,7 +166,7 @@ def request(
 ) -> Plan[tuple[Message, int]]:
     """Send one request to the broker that `route` names; return (response, version).
 
-    `ROUTES` in `requests.py` lists the routes. With None the request goes to any broker.
+    `ROUTES` in `requests.py` lists the routes. If `route` is None, the request goes to any broker.
 
     If the connection breaks, the plan raises the error without a retry, because the broker may have executed
     the request.

@@ -112,7 +112,7 @@ def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Pla
     request = DescribeQuorumRequest(topics=[topic])
     router = to_any_broker(view, clock)
     quorum = yield from ask_broker(router, "DescribeQuorum", CONTROLLER, request, read)
-    assert quorum is not None  # If the response has an error code, ask_broker has raised it.
+    assert quorum is not None  # `ask_broker` raises an error if the response has an error code.
     return quorum
 
 

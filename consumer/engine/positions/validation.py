@@ -230,9 +230,10 @@ class PositionValidator:
         diverging_epoch: int | None,
         leader_epoch: int | None,
     ) -> None:
-        """Handle a truncation: move the position to the diverging offset, reset it, or raise LogTruncated.
+        """Move the position to the diverging offset after a truncation.
 
-        `diverging_offset` is None if the log contains no record of the position's epoch or an earlier one.
+        If the reset policy is "none", LogTruncated is raised instead. `diverging_offset` is None if the log
+        contains no record of the position's epoch or an earlier one. The position is then reset.
         """
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset

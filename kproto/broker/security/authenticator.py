@@ -16,9 +16,9 @@ Rules:
 * A session expires after `connections.max.reauth.ms` or when its token expires, whichever comes first
   (KIP-368).
 
-* To re-authenticate, a client sends another handshake: only if the session can expire, and at most once per
-  second. Otherwise, the handshake fails with ILLEGAL_SASL_STATE. The mechanism and the principal must stay
-  the same.
+* To re-authenticate, a client sends another handshake. The handshake fails with ILLEGAL_SASL_STATE if the
+  session cannot expire, or after another re-authentication within a second. The mechanism and the principal
+  must stay the same.
 
 * A re-authentication with a mechanism that is not enabled closes the connection immediately. With an enabled
   mechanism other than the session's, the handshake succeeds, but the next request closes the connection.

@@ -247,7 +247,7 @@ class SaramaBroker(Routine):
 
 
 def _on_unlocking(broker: SaramaBroker, payload: object) -> None:
-    """Let the routines that are ready run before a waiter gets the lock: one of them may take it."""
+    """Let the ready routines run before a waiter gets the lock, because a ready routine may take the lock."""
     broker.client.wake(broker, "unlocked")
 
 

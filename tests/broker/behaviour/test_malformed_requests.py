@@ -1,4 +1,4 @@
-"""Requests that no correct client sends; the responses are those of Kafka.
+"""Requests that no correct client sends are answered as Kafka answers them.
 
 `tests/conformance/test_boundary_requests_like_kafka.py` compares the responses to further invalid requests
 with those of a real Kafka.

@@ -41,7 +41,7 @@ T0 = tp("t", 0)
 
 
 def answer_fetches(**fields: Any) -> Any:
-    """Return a `tamper` function that answers each Fetch of `t-0` with these fields.
+    """Return a `tamper` function whose response to each Fetch has these fields for `t-0`.
 
     In each response, the log of `t-0` ends at offset 10.
     """

@@ -58,7 +58,10 @@ def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: Requ
 def sync_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer with `_sync_error`, or else REBALANCE_IN_PROGRESS; do not restart the session timeout."""
+    """Answer with the error of `_sync_error` or, without an error, with REBALANCE_IN_PROGRESS.
+
+    The session timeout is not restarted.
+    """
     send_error(context, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 

@@ -31,7 +31,8 @@ States and transitions (R11):
 * CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
   rebalance timeout are removed.
 
-* PreparingRebalance -> Empty: all members have left or were removed. The generation is incremented here, too.
+* PreparingRebalance -> Empty: all members have left or were removed. This transition also increments the
+  generation.
 
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
