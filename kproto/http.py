@@ -169,7 +169,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _connection_pool(url: str, context: ssl.SSLContext | None) -> Any:
-    """Return a pool of connections, through the environment's proxy for the address if there is one."""
+    """Return a pool of connections, through a proxy if the environment sets one for the address."""
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3

@@ -9,7 +9,7 @@ a rule lists the rule's number. A test of a rule is a test in tests/group that i
 A mutant changes one cell. The cell then does nothing, answers with other error codes, or accepts old
 responses.
 
-The script prints the rules that are not pinned, with their tests. If there are any, its exit status is 1.
+The script prints the rules that are not pinned, with their tests. If it prints a rule, its exit status is 1.
 tests/test_rule_mutants.py runs it.
 """
 

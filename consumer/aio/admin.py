@@ -588,7 +588,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Return the SCRAM credentials of `users`; None stands for every user that has any (KIP-554).
+        """Return the SCRAM credentials of `users`; None means all users with credentials (KIP-554).
 
         Raises PartialFailure if one of `users` has no credentials. Java: Admin.describeUserScramCredentials.
         """
@@ -921,7 +921,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
 
-        The arguments are those of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
+        Takes the arguments of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
         """
         plan = quorum_plans.remove_raft_voter(
             self.view,
@@ -1219,7 +1219,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Commit offsets for a group without members. Each partition succeeds or fails independently.
 
-        The arguments are those of `commit_offsets`. Raises PartialFailure, for example if the group has
+        Takes the arguments of `commit_offsets`. Raises PartialFailure, for example if the group has
         members. Java: Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
         """
         plan = group_offset_plans.alter_consumer_group_offsets(

@@ -274,7 +274,7 @@ class Streams:
         self._report(event)
 
     async def _open_connection(self, action: Open) -> None:
-        """Call the dialer if there is one. Otherwise connect to one of the addresses of the host name."""
+        """Call the dialer, if one is set. Otherwise connect to one of the addresses of the host name."""
         key, host, port = action.key, action.host, action.port
         self._loop = asyncio.get_running_loop()
         if action.dialer is not None:

@@ -486,7 +486,7 @@ class Admin(BoundToProcess, Block):
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Return the SCRAM credentials of `users`; None stands for every user that has any (KIP-554).
+        """Return the SCRAM credentials of `users`; None means all users with credentials (KIP-554).
 
         Raises PartialFailure if one of `users` has no credentials. Java: Admin.describeUserScramCredentials.
         """
@@ -751,7 +751,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
 
-        The arguments are those of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
+        Takes the arguments of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
         """
         run_to_end(
             self._operations.remove_raft_voter(voter_id, directory_id, cluster_id=cluster_id, timeout=timeout)
@@ -976,7 +976,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Commit offsets for a group without members. Each partition succeeds or fails independently.
 
-        The arguments are those of `commit_offsets`. Raises PartialFailure, for example if the group has
+        Takes the arguments of `commit_offsets`. Raises PartialFailure, for example if the group has
         members. Java: Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
         """
         run_to_end(self._operations.alter_consumer_group_offsets(group, offsets, timeout=timeout))

@@ -353,7 +353,7 @@ class BlockingRuntime(Runtime):
     def end(self, deadline: int = 0) -> None:
         """Stop the thread, which closes the sockets, and fail the open futures.
 
-        Wait for the end of the thread until shortly after `deadline` (ms).
+        Wait until the thread ends, or until shortly after `deadline` (ms).
         """
         self.closed = self.stopped = True
         lifecycle.unregister(self)

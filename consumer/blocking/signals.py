@@ -18,8 +18,8 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# The C module behind `signal`. Its functions return ints instead of enums, so they are faster than those of
-# `signal`. Each call of a client uses them for many signals.
+# The C module behind `signal`. Its functions return ints instead of enums, so they are faster than the
+# functions of `signal`. Each call of a client uses them for many signals.
 _signal: Any = import_module("_signal")
 
 # The signals of a crash, such as SIGSEGV, and the signals that cannot be handled.

@@ -35,7 +35,7 @@ MAX_REDIRECTS: Final = 5
 MAX_SCHEMA_BYTES: Final = 16 << 20
 # The maximum number of references between a schema and the schemas to which it refers.
 MAX_DEPTH: Final = 100
-# The maximum length, in characters, of a text of the registry in an error.
+# The maximum length, in characters, of a registry's message that an error quotes.
 MAX_MESSAGE: Final = 300
 
 

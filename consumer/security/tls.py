@@ -12,7 +12,7 @@ Rules:
 
 * No application data is sent before the broker's certificate has been verified.
 
-* The minimum version is TLS 1.2. The last session with a host is resumed, if there is one.
+* The minimum version is TLS 1.2. A connection resumes the last session with its host, if one exists.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class FetchSession:
             del self.partitions[key]
 
     def set_idle(self, key: Key, partition: Partition) -> None:
-        """Mark a partition as idle: fetches skip it until it changes."""
+        """Mark a partition as idle: fetches skip it until the partition changes."""
         # A closed session is not added to `idle_partitions`: nothing would remove it from there, so it would
         # stay in memory.
         if self.is_closed:

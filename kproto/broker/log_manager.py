@@ -73,7 +73,7 @@ class LogManager:
     def clean_all(self, wall_clock: int) -> list[Partition]:
         """Compact the logs of compacted topics, and run retention on all logs.
 
-        Returns the partitions that changed. A partition that both tasks changed appears twice.
+        Returns the changed partitions. A partition that both compaction and retention changed appears twice.
         """
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):

@@ -1,4 +1,4 @@
-"""Tables and JSON lines of the commands that describe a cluster. The columns are those of Kafka's tools."""
+"""Tables and JSON lines of the commands that describe a cluster, with the columns of Kafka's tools."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Direction:
         self.expected = None
 
     def notes(self) -> Iterator[str]:
-        """Yield notes about bytes that were not decoded, if there are any."""
+        """Yield notes about bytes that were not decoded."""
         if self.is_encrypted:
             yield f"{self.unread_bytes} bytes are encrypted (TLS)"
         elif self.unread_bytes:

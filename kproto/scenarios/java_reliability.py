@@ -41,7 +41,7 @@ OPTIONS_ONLY = "it reads options, and runs no group"
 
 
 def _resolve_auto_commit(run: ScenarioRun, **options: Any) -> object:
-    """Return enable.auto.commit for these options, or "refused: ..."; add it to the results."""
+    """Return enable.auto.commit for these options, or "refused: ..." for an error; add the results."""
     try:
         value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:

@@ -88,7 +88,7 @@ class StoryWorld(World):
         super().__init__(topics, settings, seed=parameters.seed, **options)
 
     def kind(self, written: str) -> str:
-        """Return the client that plays a member: the parameters' client, or `written` if it is not set."""
+        """Return the client that plays a member: the parameter `client` if it is set, otherwise `written`."""
         if self.parameters.client not in (None, written):
             self._replace("client", written)
         return self.parameters.client or written

@@ -157,7 +157,7 @@ def responses(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Draw responses. The arguments are those of `requests`."""
+    """Draw responses. Takes the arguments of `requests`."""
     return _messages_of_apis(response_class, apis, versions, unknown_tags)
 
 

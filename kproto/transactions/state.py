@@ -110,7 +110,7 @@ TransactionAction: TypeAlias = SendResponse | WriteMarkers
 
 
 class PartitionCounts(Protocol):
-    """The broker's topics. `partitions` returns a topic's partition count, or None if it is unknown."""
+    """The broker's topics. `partitions` returns a topic's partition count; None for an unknown topic."""
 
     def partitions(self, name: str, /) -> int | None: ...
 

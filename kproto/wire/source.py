@@ -76,7 +76,7 @@ class FunctionSource:
         self.depth -= 1
 
     def flush(self) -> None:
-        """Append the `struct` call of the pending run, if there is one, and clear the run."""
+        """If the pending run is not empty, append its `struct` call and clear the run."""
         raise NotImplementedError
 
     def run(self, code: str, value: str) -> None:

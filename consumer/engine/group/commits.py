@@ -706,7 +706,7 @@ class Committer:
                 self._complete(commit, error)
 
     def _report_failure(self, partitions: Iterable[TopicPartition], why: str) -> None:
-        """Report a failed attempt; it counts as repeated if no commit has succeeded since the last one."""
+        """Report a failed attempt; it counts as repeated if the previous attempt also failed."""
         for partition in partitions:
             self._core.report_failure("OffsetCommit", why, partition, repeated=self._last_commit_failed)
         self._last_commit_failed = True

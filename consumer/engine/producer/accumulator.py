@@ -534,7 +534,7 @@ class RecordAccumulator:
         (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition remains
         sticky until it has received the usual number of bytes, as in Java.
 
-        The topic's error is dropped. After `close`, the call has no effect.
+        An earlier error of the topic is dropped. After `close`, the call has no effect.
         """
         with self.guard:
             if self.why_closed:

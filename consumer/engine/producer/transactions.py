@@ -672,7 +672,7 @@ class TransactionManager:
         self._failures += 1
 
     def _check_error_code(self, code: int, row: Row, request: str, detail: str = "") -> bool:
-        """Return whether the request succeeded. If not, perform the action of `row` for the code."""
+        """Return whether the request succeeded. If not, perform the action in `row` for the error code."""
         action = action_for(row, code)
         if action is ErrorAction.USE:
             return True

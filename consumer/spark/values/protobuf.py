@@ -230,7 +230,7 @@ class _FieldReader:
         return scatter(self._build_values(lanes, rows, starts, ends, self.target), rows, count)
 
     def _repeated_column(self, lanes: Lanes, rows: Ints, starts: Any, ends: Any) -> Column:
-        """Return the column of a repeated field or a map. The arguments are those of `_build_values`."""
+        """Return the column of a repeated field or a map. Takes the arguments of `_build_values`."""
         sizes = np.bincount(rows, minlength=len(lanes))
         offsets = from_numpy(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
         if is_map(self.field):

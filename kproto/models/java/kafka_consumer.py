@@ -1,7 +1,7 @@
 """KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
 One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
-positions, return records. If there are records, poll sends the next fetches before it returns.
+positions, return records. If poll returns records, it sends the next fetches first.
 
 Normally poll waits no longer than its timeout. While it waits:
 

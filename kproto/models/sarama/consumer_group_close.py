@@ -116,7 +116,7 @@ def leave_if_closed(group: SaramaGroup, payload: object) -> None:
 
 
 def leave(group: SaramaGroup) -> None:
-    """Send LeaveGroup, after a lookup of an unknown coordinator; only close without a member id."""
+    """Send LeaveGroup, if necessary after a coordinator lookup. Without a member id, only close."""
     if not group.member_id:
         close(group)
         return

@@ -125,7 +125,7 @@ def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
     """Return the partition's committed offset or error code. If the partition is missing, return the
-    group's error code, or INCOMPLETE.
+    group's error code, or INCOMPLETE if the group has no error.
     """
     group = response.groups[0] if response.groups else response
     for topic in group.topics:

@@ -154,8 +154,8 @@ class Metadata:
             self.queued_topics = _add_topics(self.queued_topics, topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
-        """Wake all routines that waited for the refresh that has ended. Start the next one if further
-        routines wait.
+        """Wake all routines that waited for the refresh that has ended. If further routines wait, start
+        the next refresh.
         """
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:

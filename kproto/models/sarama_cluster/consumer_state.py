@@ -302,7 +302,7 @@ class ClusterConsumer(Routine):
         self.wake_waiters()
 
     def wind_up(self) -> None:
-        """End the cycle, if the Consumer is consuming: stop all loops."""
+        """End the cycle by stopping all loops, if the Consumer is consuming."""
         if self.state is S.CONSUMING:
             self.move(S.WINDING_UP)
             for loop in list(self.loops):

@@ -36,7 +36,7 @@ CALLBACK_BEGIN_KINDS = {"assigned": "assigned", "revoked": "revoking", "lost": "
 
 
 class Consumer(EngineClient):
-    """A kproto consumer. Its options are those of `consumer.Consumer`.
+    """A kproto consumer. It has the options of `consumer.Consumer`.
 
     Attributes configure the application: `listener(kind, partitions)` is called with "assigned", "revoked" or
     "lost", and `worker(records)` with the records of each poll.

@@ -302,7 +302,7 @@ class Operator(NetworkExchange):
 
     @checked(group=TEXT, partition=PARTITION)
     def committed(self, group: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed, or None."""
+        """Return the offset that the group has committed, or None without a commit."""
         return self.cluster.coordinator.committed_offset(group, partition)
 
     def _leader_or_first_up(self, partition: TopicPartition) -> int:

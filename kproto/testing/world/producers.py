@@ -20,7 +20,7 @@ from .journal import journaled
 
 
 class Producer(EngineClient):
-    """A kproto producer. Its options are those of `consumer.Producer`."""
+    """A kproto producer. It has the options of `consumer.Producer`."""
 
     def __init__(self, world: ClientWorld, name: str, **options: Any) -> None:
         super().__init__(world, name)

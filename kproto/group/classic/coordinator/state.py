@@ -313,7 +313,7 @@ class ClassicGroup:
         At least one of `names` must be supported by all members. A member that rejoins is counted with the
         protocols of its earlier JoinGroup.
 
-        If the group has no members, every protocol type and every name suffices, but neither may be missing.
+        If the group has no members, it accepts any protocol type and any names, but neither may be missing.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             has_protocols = any(True for _ in names)
