@@ -11,7 +11,7 @@ class RebalanceListener:
     """The callbacks of a rebalance. Override the methods that you need.
 
     The callbacks run inside poll, close and unsubscribe, in the caller's thread. With an `AsyncConsumer` they
-    may be coroutine functions. The rebalance waits for them, while heartbeats continue.
+    may be coroutine functions. The rebalance waits for the callbacks, while heartbeats continue.
 
     If a callback raises an exception, the rebalance continues. Then the method that ran the callback raises
     the exception.

@@ -42,7 +42,7 @@ class Deadlines(Generic[K]):
         return key in self._entries
 
     def of(self, key: K) -> int | None:
-        """Return the due time of `key`, or None if it has none."""
+        """Return the due time of `key`, or None if no deadline is set."""
         deadline = self._entries.get(key)
         return None if deadline is None else deadline[0]
 
@@ -76,7 +76,7 @@ class Deadlines(Generic[K]):
             yield key
 
     def _drop_obsolete_entries(self) -> None:
-        """Remove obsolete entries, those of moved and dropped deadlines, from the front of the heap."""
+        """Remove the obsolete entries of moved and dropped deadlines from the front of the heap."""
         heap, entries = self._heap, self._entries
         while heap and entries.get(heap[0][2]) is not heap[0]:
             heappop(heap)

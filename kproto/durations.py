@@ -13,7 +13,7 @@ _DURATION: Final = re.compile(
 
 
 def iso_duration_ms(text: str) -> int | None:
-    """Return the milliseconds in a duration such as "P1DT2H" or "pt0,5s", or None if `text` is not one.
+    """Return the milliseconds in a duration such as "P1DT2H" or "pt0,5s". For other texts return None.
 
     Each number may have a sign, and so may the whole duration, so the result may be negative.
     """

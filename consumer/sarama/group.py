@@ -155,7 +155,7 @@ class AsyncConsumerGroup(AsyncBlock):
             raise IllegalState("consume() is already running; wait until it has returned")
         self._consume_ended.clear()
         self._handler, self._session_must_end, self._cleanup_error = handler, False, None
-        keeps_partitions = True  # Whether the member still owns its partitions after `subscribe`.
+        keeps_partitions = True  # False if `subscribe` revokes the member's partitions.
         try:
             # `subscribe` raises an error if the set of topics is empty.
             if names != self._topics or not names:

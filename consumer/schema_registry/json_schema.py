@@ -179,7 +179,7 @@ class _Encoder:
         return subject_of(self._subject_name_strategy, topic, self._part, self._record_name)
 
     def _request_schema(self, subject: str) -> _SubjectSchema:
-        """Look up or register the subject's schema; return the schema's id and the check for values.
+        """Return the id of the subject's schema, which may be registered first, and the check for values.
 
         Raises NoSuchSchema, RegistryFailed and ValueError.
         """

@@ -33,7 +33,7 @@ MAX_REDIRECTS: Final = 5
 # The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, whose size
 # is at most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
-# The maximum number of references between a schema and the schemas to which it refers.
+# The maximum length of a chain of schemas in which each schema refers to the next one.
 MAX_DEPTH: Final = 100
 # The maximum length, in characters, of a registry's message that an error quotes.
 MAX_MESSAGE: Final = 300

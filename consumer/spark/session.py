@@ -175,8 +175,8 @@ def session(
     Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If these options name a cluster,
     kproto adds only `settings`.
 
-    If a session exists, it is returned unchanged, with the source registered. A warning lists its settings
-    that differ from `settings`. Raises MissingExtra, which names the package to install.
+    If a session is active, this session is returned unchanged, with the source registered. A warning lists
+    the session's settings that differ from `settings`. Raises MissingExtra if PySpark is not installed.
     """
     try:
         from pyspark import __version__ as version

@@ -1,4 +1,4 @@
-"""Join two streams: each departure with every later one of the same aircraft within six hours."""
+"""Join two streams: each departure with all departures of the same aircraft in the next six hours."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def _disconnect(broker: Broker, conn: int, reason: str) -> None:
 
 
 def _schedule_close(broker: Broker, conn: int, at: int, response: Message | None, reason: str) -> None:
-    """Close the connection at the time `at` (ms), after `response`. A time that has passed closes it now."""
+    """At the time `at` (ms), send `response` and close the connection. If `at` has passed, do so now."""
     broker.pending_closes[conn] = response, reason
     broker.close_deadlines.set(conn, at)
     _close_due_connections(broker, broker.now)

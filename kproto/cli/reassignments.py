@@ -216,7 +216,7 @@ def _propose_replicas(
     *,
     is_rack_aware: bool,
 ) -> dict[TopicPartition, list[int]]:
-    """Spread the replicas over the brokers in `chosen`, or over all brokers without `chosen`.
+    """Spread the replicas over the brokers in `chosen`, or over all brokers if `chosen` is empty.
 
     Each partition keeps the number of replicas that it has in `before`. `racks` maps all brokers to their
     racks.

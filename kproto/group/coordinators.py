@@ -108,7 +108,7 @@ class GroupCoordinators:
         return None if coordinator is None else coordinator.describe(group_id)
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None if it has none."""
+        """Return the group's committed offset for a partition, or None if no offset is committed."""
         coordinator = self._coordinator_of(group_id)
         return None if coordinator is None else coordinator.committed_offset(group_id, partition)
 

@@ -648,7 +648,7 @@ class GroupCoordinator(Protocol):
         ...
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None if it has none."""
+        """Return the group's committed offset for a partition, or None if no offset is committed."""
         ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:

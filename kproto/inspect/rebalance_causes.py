@@ -105,7 +105,7 @@ class RebalanceCauses:
         self._issued_ids.add(member_id)
 
     def add_join(self, member: SeenMember, asked_at: int, request: Any, response: Any) -> None:
-        """Record a successful JoinGroup, and that the member has rejoined if it was asked to."""
+        """Record a successful JoinGroup as a cause, unless the coordinator asked the member to rejoin."""
         generation = self.generation(response.generation_id, member.last_exchange_at)
         is_new = not request.member_id or member.member_id in self._issued_ids
         self._issued_ids.discard(member.member_id)

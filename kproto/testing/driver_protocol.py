@@ -29,7 +29,7 @@ class Commands:
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
-        # The thread that reads calls this function after each command.
+        # The thread that reads the stream calls this function after each command.
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # Whether the command `close` was read. No command follows `close`.
         stream_object: object = stream

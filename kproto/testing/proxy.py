@@ -89,7 +89,7 @@ class WatchProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._topic_names: dict[UUID, str] = {}
         self._logged_warnings: set[tuple[Address, str]] = set()
-        # Maps a broker that cannot be reached at the moment to the reason.
+        # Maps each broker that is currently unreachable to the reason.
         self._unreachable: dict[Address, str] = {}
         self._connection_numbers = itertools.count(1)
 

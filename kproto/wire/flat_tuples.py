@@ -120,9 +120,10 @@ class _TupleSource(DecoderSource):
         return _TupleLayouts(*parts_and_tail, self.flexible, self.fill_factory(cls), compile_fast)
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """Compile a loop that takes each element's lists of numbers from a cached element with equal lists.
+        """Compile a `fill` that takes each element's lists of numbers from a cached element with equal lists.
 
-        The loop's argument `lengths` is the pair of `_TupleLayouts.cached.get` and `read_lists`.
+        The argument `lengths` of this `fill` is a pair of functions: `_TupleLayouts.cached.get` and
+        `_TupleLayouts.read_lists`.
         """
         self.variables |= {"cached", "items", "lengths", "rows", "tail"}
         self.names |= {"length_hint": length_hint}

@@ -48,7 +48,7 @@ def divide(
 ) -> Generator[None, None, Division]:
     """Divide the message at `start` of `data` into encoded messages with at most `most` elements each.
 
-    The largest array among the message's fields, in bytes, is divided. The other fields are the same in every
+    Of the message's arrays, the one with the most bytes is divided. The other fields are the same in every
     piece of the message.
 
     The elements inside an element count, too. An element of the divided array with more than `most` elements

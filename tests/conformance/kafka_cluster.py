@@ -133,7 +133,7 @@ class Fleet:
     # ---- actions of the operator
 
     def stop(self, node: int) -> None:
-        """Stop a broker with SIGTERM and wait, as a rolling restart does."""
+        """Stop a broker with SIGTERM, as a rolling restart does, and wait until its process ends."""
         process = self._running.pop(node)
         process.terminate()
         process.wait(60)

@@ -167,7 +167,11 @@ class CoordinatorLookup:
         self._call = core.send(self._lookup_request(), self._on_response)
 
     def _on_response(self, call: Call) -> None:
-        """Set the coordinator (M30), retry (M31, M33), or raise the error to the application (M32, M34)."""
+        """Set the coordinator that the response contains (M30).
+
+        After an error, look up the coordinator again after a backoff (M31, M33). If the error is not
+        retriable, also raise it to the application (M32, M34).
+        """
         core = self._core
         self._call = None
         error: KprotoError | None = call.error

@@ -11,8 +11,8 @@ Rules:
   `on_new_partition` says. The default is the earliest offset.
 
 * The user data of an assignment contains the number of partitions that each topic had at the group's first
-  assignment. After the first generation, a topic's number may be unknown. A partition without a committed
-  offset then counts as new if other partitions of the topic have committed offsets.
+  assignment. After the first generation, this number may be unknown for a topic. A partition without a
+  committed offset then counts as new if other partitions of the topic have committed offsets.
 
 * Each reset computes the timestamp of its policy once, so retries look up the same timestamp.
 
@@ -443,7 +443,7 @@ class OffsetLookup:
         self._report_and_retry(missing.values(), "ListOffsets", NOT_IN_RESPONSE)
 
     def _apply_listed_offset(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
-        """Apply the offset that a leader returned for a reset; -1 means that it returned no offset."""
+        """Apply the offset that a leader returned for a reset, or -1 if no such offset exists."""
         if offset < 0:
             # No record has the requested timestamp or a later one, so the partition starts at the end, as
             # with Kafka's reset policy `by_duration`.

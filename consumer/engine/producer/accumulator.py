@@ -118,7 +118,8 @@ class RecordAccumulator:
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why_waiting = ""
         self.waits_for_memory = False
-        # The partition of this record, if it waits because the partition is stalled (see `_check_stalled`).
+        # The partition of this last record, if the record waits because the partition is stalled (see
+        # `_check_stalled`).
         self.stalled_partition: TopicPartition | None = None
         # Number of tasks that wait in line for memory, and whether the current call is by one of them.
         self.sends_in_line = 0
@@ -580,7 +581,7 @@ class RecordAccumulator:
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
         """Make the sends that wait for this topic raise `error`.
 
-        If no send waits for the topic, the error is dropped, and the next send requests metadata.
+        If no send waits for the topic, `error` is dropped, and the next send requests metadata.
         """
         with self.guard:
             if topic in self._requested_topics:

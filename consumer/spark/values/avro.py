@@ -182,7 +182,7 @@ class _AvroDecoder:
                 raise Mismatch(mismatch)
 
     def _check_branches(self, writer: AvroNode, reader: AvroNode, target: Any, path: str) -> None:
-        """Check a writer's union without a common type. Branches that are not selected are not checked."""
+        """Check the branches of a writer's union. A branch without a column in `target` is not checked."""
         positions = branch_positions(writer, reader)
         if max(positions) < 0:
             raise Mismatch(

@@ -257,8 +257,8 @@ def on_offset_for_epoch_response(
 ) -> None:
     """Handle an OffsetForLeaderEpoch response (OffsetForEpochHandler, M150).
 
-    Keep the position if the leader's log contains it. Otherwise seek to where the logs diverge, or apply the
-    reset policy if the broker does not know that offset.
+    Keep the position if the leader's log contains it. Otherwise seek to the offset at which the logs diverge.
+    If the broker does not know the offset of the divergence, apply the reset policy.
     """
     requested = cast("dict[TopicPartition, int]", entry.context)
     epoch_ends = parse_offset_for_leader_epoch(response) if response is not None else {}

@@ -472,7 +472,7 @@ def least_loaded_node(state: JavaState) -> Address:
 
 
 def node_address(state: JavaState, node: int) -> Address:
-    """Return the address for a request to a broker, and record that the consumer connects to a broker."""
+    """Return the address for a request to the broker `node`, and record that a request is sent."""
     state.connected = True
     host, port = state.cluster.brokers[node]
     return Address(host, port, MAIN)

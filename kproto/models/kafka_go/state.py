@@ -379,7 +379,7 @@ def move_reader(reader: PartitionReader, to: ReaderPhase) -> None:
 def send_request(
     out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS
 ) -> Message:
-    """Send `request` in this version, and return it, so that the caller can recognize its response."""
+    """Send `request` in this version. Return `request`, so that the caller can recognize the response."""
     out.append(SendRequest(to, request, version, timeout_ms))
     return request
 

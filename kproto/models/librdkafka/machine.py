@@ -73,7 +73,7 @@ def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
 
 
 def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
-    """Run the internal operations that the modules queued in this step, and fail the refused commits."""
+    """Run the internal operations that were queued in this step, and fail the commits that cannot be sent."""
     while state.internal_ops or state.refused:
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)

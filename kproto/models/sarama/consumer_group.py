@@ -125,7 +125,10 @@ def _on_joined(group: SaramaGroup, result: Joined | GoError) -> None:
 
 
 def _fetch_next_offset(group: SaramaGroup, payload: object) -> None:
-    """Fetch the next claim's offset; after the last one, call Setup or start the added claims."""
+    """Fetch the next claim's offset.
+
+    After the last offset, call Setup in a new session, and start the added claims in a continuing session.
+    """
     session = group.session
     assert session is not None
     if group.unfetched_claims:

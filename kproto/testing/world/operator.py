@@ -306,7 +306,7 @@ class Operator(NetworkExchange):
         return self.cluster.coordinator.committed_offset(group, partition)
 
     def _leader_or_first_up(self, partition: TopicPartition) -> int:
-        """Return the leader of a partition, or the first broker that is up if the leader is not."""
+        """Return the leader of a partition, or the first broker that is up if the leader is down."""
         state = self.partition(partition)
         leader = -1 if state is None else self.cluster.leader(state, partition.partition)
         return leader if leader in self.brokers else self._first_broker_up()

@@ -253,7 +253,7 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 
     assert codes("y", "t") == {"t": 53}
     assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
-    # The caller has all permissions, so the error is that of the unknown producer id.
+    # The caller has all permissions, so the unknown producer id causes the error.
     assert codes("x", "t") == {"t": 49}
 
 

@@ -77,7 +77,7 @@ class ClassicCoordinator(CoordinatorState):
         )
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition, or None if it has none."""
+        """Return the group's committed offset for a partition, or None if no offset is committed."""
         group = self.groups.get(group_id)
         offsets = {} if group is None else group.offsets.get(partition.topic, {})
         stored = offsets.get(partition.partition)

@@ -67,7 +67,7 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
-    If the application is already releasing partitions, `on_released` revokes the rest afterwards.
+    If the application is already releasing some partitions, `on_released` revokes the others afterwards.
 
     A member that leaves during a rebalance loses its partitions, instead of revoking them, because the next
     generation may already have assigned them to another member.

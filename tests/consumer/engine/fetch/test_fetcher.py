@@ -35,7 +35,7 @@ def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> 
 
 
 def test_a_partition_without_records_gets_one_fetch_beside_the_fetch_in_flight() -> None:
-    """The empty response has a high watermark of 12, as if the records were those of an open transaction."""
+    """The empty response has a high watermark of 12, as if an open transaction had written the records."""
     world = World({"t": 2})
     a = world.consumer(isolation_level="read_committed")
     a.assign({T0: 0})
