@@ -18,7 +18,7 @@ clock starts when the client exists, before its first request, and stops after t
 not counted.
 
 Each value is the median over the rounds. A ratio is computed for each round, and its median is printed; above
-1, kproto is faster. CPU time is that of the client's process with all its threads. The embedded broker is
+1, kproto is faster. CPU time is the time of the client's process with all its threads. The embedded broker is
 written in Python and is slower than fast clients. With such a client the wall time measures the broker.
 
 Results on an idle EPYC with two cores, Python 3.11, a real Kafka, medians of 7 rounds, ratios as wall / CPU:

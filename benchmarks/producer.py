@@ -11,7 +11,7 @@ the client's process with all its threads.
 
 The candidate "(a socket)" shows the limit of one connection. It writes the same batches, encoded before the
 clock starts, with five requests in flight. "(three sockets)" has one connection for each partition. These two
-candidates take 0.08 and 0.10 us of CPU per record; the rest of their time is that of the broker.
+candidates take 0.08 and 0.10 us of CPU per record; the broker uses the rest of their time.
 
 The real Kafka runs with the JVM options of production, and receives records before the first round. A JVM
 that has just started takes 3 to 5 times the CPU per record, a third of it for compilation.

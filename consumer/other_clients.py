@@ -3,7 +3,7 @@
 The names in this module are used only in errors: an error about another library's name suggests the
 name in kproto.
 
-All names are in snake_case. `unknown_method` converts names in camelCase, such as those of Java's methods.
+All names are in snake_case. `unknown_method` converts names in camelCase, such as Java's method names.
 `docs/coming-from/` has a table for each library.
 """
 

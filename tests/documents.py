@@ -90,7 +90,7 @@ def with_kproto(folder: Path) -> dict[str, str]:
 
 
 def run_python(page_blocks: list[Block]) -> dict[str, object]:
-    """Run the blocks of one page and the tests that they define, and return their global names."""
+    """Run the blocks of one page and the tests that they define. Return the global names of the blocks."""
     names: dict[str, object] = {"__name__": "documented"}
     for block in page_blocks:
         before = set(names)

@@ -253,7 +253,7 @@ class DeliveryWatch:
         return _Obstacle("poll", detail, status.polled_at)
 
     def _connection_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return why no fetch for the partition can be sent now; None if one can, or is in flight."""
+        """Return why no fetch for the partition can be sent; None if a fetch can be sent or is in flight."""
         core = self._core
         failure = self._describe_failure(state, "Fetch")
         if state.retry_at > now:

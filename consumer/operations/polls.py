@@ -502,7 +502,7 @@ class PollOperations:
 
         With `also_last`, the record that the iteration returned last is given back, too. Earlier records
         count as processed. The result says whether any record was given back. It is False, and nothing
-        changes, if another thread or task is inside a method.
+        changes, if another thread or task is inside a method of the consumer.
         """
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():

@@ -326,7 +326,7 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _set_start(self, claim: Claim) -> bool:
         """Set the offset at which a claim begins. Return False if the position cannot be determined.
 
-        The claim begins at its first queued record, if records were fetched before the claim has started.
+        If records were fetched before the claim started, the claim begins at its first queued record.
         """
         try:
             position = await self.consumer.position(claim.topic_partition)

@@ -251,7 +251,10 @@ def _checked_type(message_type: Any) -> Any:
 
 
 def message_type_of(schema: Schema, name: str) -> Any:
-    """Return a message's class, given a schema that contains the descriptors. Raises ValueError."""
+    """Return the class of the message `name`, made from the descriptors in `schema`.
+
+    Raises ValueError if the schema is not Protobuf, and InvalidSchema if a file of the schema is invalid.
+    """
     factory: Any = import_module("google.protobuf.message_factory")
     pool = descriptor_pool(registered_files(schema))
     return factory.GetMessageClass(pool.FindMessageTypeByName(name))

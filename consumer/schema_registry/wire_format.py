@@ -60,7 +60,7 @@ def split_indexed(
     The arguments and errors are those of `split`. Also raises ValueError for invalid message indexes.
     """
     schema_id, after_id = split(part, data, headers)
-    in_header = len(after_id) == len(data)  # `split` removes an id only from the data.
+    in_header = len(after_id) == len(data)  # `split` removes an id from the data, but not from the headers.
     header_name = id_header(part)
     if in_header:
         header = next(content or b"" for key, content in reversed(list(headers)) if key == header_name)

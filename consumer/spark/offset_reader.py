@@ -363,7 +363,10 @@ class OffsetReader:
 def _report_missing(
     topics: Sequence[str], partitions: Iterable[TopicPartition], *, partitions_required: bool
 ) -> None:
-    """Raise UnknownTopic if a topic is missing. Log the missing partitions, or raise it for the first one."""
+    """Raise UnknownTopic if a topic is missing. Log a warning for each missing partition.
+
+    With `partitions_required`, raise UnknownTopic for the first missing partition instead.
+    """
     if topics:
         detail = (
             f"topic {topics[0]!r} does not exist, or this client is not authorized to describe it; "

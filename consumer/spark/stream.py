@@ -30,8 +30,8 @@ consequences:
 * Each call to ``latestOffset`` requests the end of each log, which costs less than a millisecond of CPU time.
   The list of topics is cached only if there are many partitions.
 
-* ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies one query's
-  filters to other queries, too.
+* ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and by mistake
+  also applies the filters of one query to other queries (docs/spark-upstream.md).
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ class LagGroup:
         self._name = name
         self._clock = clock
         self._committed: Mapping[TopicPartition, int] = {}  # The positions of the last successful commit.
-        self._retry_pause_s = 0.0  # 0 after a successful commit.
+        self._retry_pause_s = 0.0  # The pause after the last failed commit; 0 after a successful one.
         self._next_attempt_time = float("-inf")
 
     def commit(self, completed: Offsets) -> None:

@@ -214,7 +214,7 @@ class Shell:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._delayed_responses.clear()
-        self._send_delayed()  # Without delayed responses, this only cancels the timer.
+        self._send_delayed()  # Without delayed responses, the call only cancels the timer.
         self.abort_connections()
         self._all_closed.clear()
         if self._connections or self.handshaking:

@@ -12,8 +12,8 @@ Rules:
   the next segment that seems to start a frame.
 
 * Bytes that cannot be decoded are reported at the end of their connection, by one `CapturedFrame` per
-  direction. Another one reports the responses without requests. The frame's `dissection` is None, and its
-  `note` gives the reason.
+  direction. Another `CapturedFrame` reports the responses without requests. In each of these frames,
+  `dissection` is None, and `note` gives the reason.
 """
 
 from __future__ import annotations

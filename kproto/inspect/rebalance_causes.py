@@ -243,7 +243,7 @@ def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _subscribed_topics(metadata: bytes) -> frozenset[str]:
-    """Return the topics of an encoded subscription, or none if it cannot be decoded."""
+    """Return the topics of an encoded subscription; the result is empty if it cannot be decoded."""
     try:
         return frozenset(Subscription.decode(metadata).topics)
     except DecodeError:

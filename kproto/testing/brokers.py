@@ -59,7 +59,7 @@ if not sys.stdin.read():
 _PORT_RANGE: Final = range(10_240, 32_768)
 _given_ports: set[int] = set()  # The ports that `free_port` has returned.
 
-# The first release whose storage tool has the option --standalone. Earlier ones are started with ZooKeeper.
+# The first release whose storage tool has the option --standalone. Earlier releases start with ZooKeeper.
 _FIRST_WITHOUT_ZOOKEEPER: Final = (3, 9)
 
 # The JVM options that the releases with ZooKeeper need on Java 17.

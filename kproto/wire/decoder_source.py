@@ -268,9 +268,9 @@ class DecoderSource(FunctionSource):
     def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
-        """Return an expression that makes a struct from each row of unpacked values, or None.
+        """Return an expression that makes a struct from each row of unpacked values.
 
-        The result is None if the values of a row must be reordered or converted first.
+        Returns None if the values of a row must be reordered or converted first.
         """
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
             return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"

@@ -365,7 +365,8 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     """Offsets of a deleted topic are not committed to a re-created topic of the same name.
 
     Before Kafka 2.8, topics have no ids. A member then notices a re-created topic only if a metadata response
-    lacks the topic between its deletion and its re-creation. The test polls in between for this response.
+    lacks the topic between its deletion and its re-creation. The test polls between the two, so that
+    the member receives this response.
     """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)

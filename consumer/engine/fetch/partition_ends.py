@@ -31,7 +31,7 @@ class PartitionEnds:
         self._candidates: dict[PartitionState, None] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """If the partition is at its end, remember it for `report`, and wake the poll.
+        """If the partition is at its end, store the partition for `report`, and wake the poll.
 
         Call this method after a response without records, and after each change of the partition's state.
 

@@ -766,7 +766,7 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit for each partition, with its leader epoch and metadata.
 
-    The offset is that of the first unprocessed record, or the stored offset if the application stores
+    The offset is the first unprocessed record's offset, or the stored offset if the application stores
     offsets. The committed offset is returned if no record has been processed since a reset policy chose the
     start offset, or if no offset was stored.
     """

@@ -322,7 +322,7 @@ def _schedule_subscription_request(machine: TelemetryMachine, at: int) -> None:
 
 
 def _interval_ms(subscription: Subscription | None) -> int:
-    """Return the push interval of a subscription, or the default interval if there is none."""
+    """Return a subscription's push interval; the default if the subscription or its interval is missing."""
     if subscription is None or subscription.push_interval_ms <= 0:
         return DEFAULT_INTERVAL_MS
     return max(subscription.push_interval_ms, MIN_INTERVAL_MS)

@@ -400,7 +400,7 @@ def _from_base64(column: Column) -> Column:
     groups = sextets.reshape(-1, 4).astype(np.uint32)
     words = groups[:, 0] << 18 | groups[:, 1] << 12 | groups[:, 2] << 6 | groups[:, 3]
     decoded_bytes = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
-    # Remove the bytes that the padding represents, from the ends of the values.
+    # Remove the bytes that stand for padding from the end of each value.
     decoded_offsets = np.cumsum([0, *(sizes // 4 * 3)])
     is_kept = np.ones(len(decoded_bytes), bool)
     for byte in (1, 2):

@@ -325,7 +325,7 @@ def _append(
 ) -> PartitionProduceResponse:
     """Validate the batch of one partition. Append it if it is valid, otherwise return an error.
 
-    A duplicate of a stored batch is not appended: the result is that of the stored batch.
+    A duplicate of a stored batch is not appended: the result of the stored batch is returned.
     """
     log, settings, now = partition.log, broker.settings, broker.wall_clock
     records = _without_truncated_batch(data.records or b"")

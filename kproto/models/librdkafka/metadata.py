@@ -92,7 +92,7 @@ def on_metadata_response(
 
 
 def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
-    """If a broker's connection was lost, validate the positions of all active partitions."""
+    """If the connection to any broker was lost, validate the positions of all active partitions."""
     if not state.broken_brokers:
         return
     state.broken_brokers.clear()

@@ -90,7 +90,7 @@ def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tupl
 def commit(
     state: LibrdkafkaState, token: object, offsets: Mapping[TopicPartition, int] | None, wait: bool, out: Out
 ) -> None:
-    """Commit the given offsets, or the stored offsets of the assignment (rd_kafka_commit).
+    """Commit `offsets`; if it is None, commit the stored offsets of the assignment (rd_kafka_commit).
 
     If `wait` is false, the commit is reported to the application as successful before it is sent.
     """

@@ -29,7 +29,7 @@ def reject_awaitable(option: str, code: object, result: T) -> T:
 
 
 def check_invariant(invariant: Callable[[Any], object], world: object) -> None:
-    """Check an invariant. Raises ConfigError if it returns False instead of raising."""
+    """Check an invariant. Raises ConfigError if the invariant returns False instead of raising."""
     if reject_awaitable("invariant", invariant, invariant(world)) is False:
         allowed = "a function that raises if the invariant is broken; this one returned False"
         raise ConfigError("invariant", invariant, allowed)
