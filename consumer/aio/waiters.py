@@ -74,7 +74,7 @@ class TaskWaiters:
     def leave_line(self, line: Hashable) -> None:
         """Wake the next two tasks in `line`.
 
-        If both succeed, four are woken next. So the number of tasks that wake in vain stays small.
+        If both succeed, each wakes two more tasks. So few tasks wake and have to wait again.
         """
         _wake(self._lines.get(line, []), 2)
 

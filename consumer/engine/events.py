@@ -135,7 +135,7 @@ class DeserializationFailed(msgspec.Struct, frozen=True):
 class Seek(msgspec.Struct, frozen=True):
     """Set the position to `offset`.
 
-    If the partition is not assigned, the seek waits until it is.
+    If the partition is not assigned, the seek waits for its assignment.
     """
 
     partition: TopicPartition

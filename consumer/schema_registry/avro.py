@@ -6,7 +6,7 @@
 
 Rules:
 
-* The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer.
+* The bytes, the subjects and the defaults are the same as in Confluent's AvroSerializer and AvroDeserializer.
   fastavro encodes and decodes Avro (the extra `avro`).
 
 * Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop

@@ -6,7 +6,7 @@
 
 Rules:
 
-* The bytes, the subjects and the defaults are those of Confluent's JSONSerializer and JSONDeserializer.
+* The bytes, the subjects and the defaults are the same as in Confluent's JSONSerializer and JSONDeserializer.
   jsonschema checks the JSON (the extra `jsonschema`). NaN and infinity are errors, because JSON does not have
   them.
 

@@ -6,7 +6,7 @@
 
 Rules:
 
-* The bytes, the subjects and the defaults are those of Confluent's ProtobufSerializer and
+* The bytes, the subjects and the defaults are the same as in Confluent's ProtobufSerializer and
   ProtobufDeserializer. Google's package encodes and decodes messages (the extra `protobuf`).
 
 * The message indexes after the schema id identify the message type in its schema. As in Java, the nested

@@ -132,7 +132,7 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
 
 
 def _parse_value(name: str, text: str, kind: Any) -> Any:
-    """Return the value of a property of the type `kind`. Raises ConfigError."""
+    """Return the value of a property of the type `kind`. Raises ConfigError for an invalid value."""
     if name == "partition.assignment.strategy":
         return [_assignor_name(name, part.strip()) for part in text.split(",")]
     text = text.strip()

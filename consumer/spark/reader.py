@@ -4,7 +4,7 @@ Spark plans a batch once per ``load()``, at the first action. It reuses the plan
 second `count`, or the next micro-batch of a stream that is joined with the batch.
 
 The first action reads exactly the planned ranges, however often Spark recomputes them. The module `slices`
-describes how a task determines whether the plan was made for its action.
+describes how a task determines whether the plan was made for the task's action.
 
 In later actions (Spark 4.2 and newer), a task whose range extends to the end of the log looks up the current
 end. So a later action also reads newer records, as with Spark's own source. If the range is the whole log and

@@ -107,7 +107,7 @@ def kafka_option_names_in_errors() -> Generator[None]:
 
 
 def _reword_text(text: str) -> str:
-    """Replace the client's phrases and security options in `text` with those of the query."""
+    """Replace the client's phrases and security options in `text` with the query's."""
     for python_phrase, java_phrase in _PHRASES.items():
         text = text.replace(python_phrase, java_phrase)
     return with_kafka_names(text, SecurityConfig.__annotations__)
@@ -115,7 +115,7 @@ def _reword_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecurityProperties:
-    """The security options under Java's names, sorted. If there are none, the protocol is PLAINTEXT."""
+    """The security options under Java's names, sorted. Without options, the protocol is PLAINTEXT."""
 
     properties: tuple[tuple[str, str], ...] = ()
 

@@ -129,7 +129,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end offset of the next batch, or `start` itself if there are no records to read.
+        """Return the end offset of the next batch, or `start` itself if no records can be read.
 
         Raises DataLoss unless failOnDataLoss=false. Also raises errors of the cluster that remain after all
         retries.
@@ -275,7 +275,7 @@ class Planner:
 
     @property
     def _topics_max_age(self) -> float:
-        """The maximum age (s) of the cached list of topics. By default, few partitions are not cached."""
+        """The maximum age (s) of the cached list of topics. The default is 0 if the partitions are few."""
         default_ms = TOPICS_MAX_AGE_MS if self.logs.partition_count >= MANY_PARTITIONS else 0
         return self.options.number("metadata.max.age.ms", default_ms) / 1000
 

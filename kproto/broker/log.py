@@ -311,7 +311,7 @@ class Log:
         self._start_epoch(self.leader_epoch + 1)
 
     def _find_latest_batch(self) -> None:
-        """Set `_latest_batch` to the first stored batch with the maximum timestamp, or to None."""
+        """Set `_latest_batch` to the first batch with the maximum timestamp; None if the log is empty."""
         latest = max(range(len(self._batches)), key=self._batch_timestamps.__getitem__, default=None)
         self._latest_batch = (
             None if latest is None else (self._batches[latest], self._batch_timestamps[latest])

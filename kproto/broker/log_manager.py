@@ -48,7 +48,7 @@ class LogManager:
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
         """Run retention and compaction if they are due; return the partitions that changed.
 
-        The first call schedules the first run of each. `now` is in ms, and `wall_clock_offset` is the
+        The first call schedules the first run of each task. `now` is in ms, and `wall_clock_offset` is the
         wall-clock time minus `now`.
         """
         if self._next_retention_check is None or self._next_compaction is None:

@@ -195,7 +195,7 @@ class Conversation:
             return None
         exchange.answered_at = now
         exchange.size += len(frame)
-        # The response to an unknown version of ApiVersions can be decoded (KIP-511).
+        # Brokers answer an unknown version of ApiVersions in version 0, which can be decoded (KIP-511).
         if exchange.request is None and exchange.api != "ApiVersions":
             return exchange
         key = _API_KEYS[exchange.api]

@@ -244,7 +244,7 @@ class CloseCalled(msgspec.Struct, frozen=True):
 
 
 class WakeupCalled(msgspec.Struct, frozen=True):
-    """Java's wakeup: the blocked call, or else the next blocking call, throws WakeupException."""
+    """Java's wakeup: the blocked call throws WakeupException; if no call is blocked, the next one does."""
 
 
 # -- events: the network and the clock

@@ -101,8 +101,8 @@ def has_codec(codec: int) -> bool:
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
-    Raises `MissingExtra` if the codec needs the extra ``compression`` and it is missing. Raises `ConfigError`
-    for a level that the codec does not support.
+    Raises `MissingExtra` if the codec needs the extra ``compression``, which is not installed. Raises
+    `ConfigError` for a level that the codec does not support.
     """
     if codec == 0:
         return bytes(data)

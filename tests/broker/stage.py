@@ -143,7 +143,7 @@ class Stage:
 
 
 class Client:
-    """One connection. `ask` returns the response to a request; `send` and `answer` are its two steps."""
+    """One connection. `ask` calls `send` with a request, and returns the response from `answer`."""
 
     def __init__(self, stage: Stage, conn: int) -> None:
         self.stage = stage

@@ -109,7 +109,7 @@ class Side:
         return self.letters[producer_id]
 
     def add_fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
-        """Add a producer with the producer id of `of`. Its epoch is `epoch`, or that of `of` plus `more`."""
+        """Add a producer with the id of `of`. By default its epoch is the epoch of `of` plus `more`."""
         producer_id, its = self.who[of]
         self.who[name] = producer_id, its + more if epoch is None else epoch
 

@@ -84,12 +84,12 @@ def _refuse_topic(name: str, error: ErrorCode, message: str) -> CreatableTopicRe
 def _request_size_fault(
     broker: Broker, counted_topics: Sequence[CreatableTopic], valid_topics: Sequence[CreatableTopic]
 ) -> Fault | None:
-    """Return the error if a request is too large, or None.
+    """Return the error if a request is too large, and otherwise None.
 
     The limit on partitions applies to all `counted_topics`, and the limit on metadata records only to the
     valid topics.
 
-    The limits are those of Kafka's ReplicationControlManager and QuorumController.
+    Kafka's ReplicationControlManager and QuorumController have the same limits.
     """
     error = ErrorCode.POLICY_VIOLATION
     partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted_topics)

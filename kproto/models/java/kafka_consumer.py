@@ -79,7 +79,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    """Begin a poll, which `_continue_poll` performs. It fails immediately without a subscription."""
+    """Begin a poll, which `_continue_poll` performs. A poll without a subscription fails immediately."""
     # Outside callbacks, a poll that begins before the previous call has returned comes from another thread.
     # Java then throws ConcurrentModificationException.
     if state.thread.state is not NOTHING:

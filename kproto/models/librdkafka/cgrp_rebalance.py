@@ -242,7 +242,7 @@ def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
 
 
 def rejoin(state: LibrdkafkaState, out: Out) -> None:
-    """Return to INIT, in which the member joins the group, or leaves it if it has no subscription.
+    """Return to INIT, in which the member joins the group. Without a subscription, leave the group first.
 
     Follows rd_kafka_cgrp_rejoin.
     """

@@ -95,7 +95,7 @@ def _on_created(consumer: ClusterConsumer, error: GoError | None) -> None:
 
 
 def _start_next_cycle(consumer: ClusterConsumer) -> None:
-    """Start the next cycle, or the release before Close if the Consumer is being closed."""
+    """Start the next cycle. If the Consumer is being closed, release its partitions instead."""
     if consumer.dying:
         consumer.move(S.CLOSING)
         Release(consumer, consumer).start()

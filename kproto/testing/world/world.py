@@ -7,7 +7,7 @@ The docstring of `kproto.testing.world` shows how a `World` is used. Rules:
   * Clients and brokers run the same engines as kproto's clients and brokers on sockets. They exchange bytes
     through `network`.
   * Time is in virtual milliseconds, and starts at 1,000,000. It jumps to the next turn, so time without
-    events costs nothing. Heartbeats, fetches and polls are events even if there are no records.
+    events costs nothing. Heartbeats, fetches and polls are events even without records.
   * 200,000 turns in one millisecond raise `Stuck`, because the world makes no progress.
 """
 

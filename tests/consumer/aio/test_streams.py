@@ -577,7 +577,7 @@ def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -
         engine.streams._report_failure(1, "reset")
         assert engine.events == [Broken(1, "reset")]
         assert engine.streams._opening == {}
-        # If a connection is shut before its task reports the error, the early error is discarded.
+        # If a connection is shut before its task reports the early error, this error is discarded.
         engine.streams._opening[3] = asyncio.create_task(asyncio.sleep(0))
         engine.streams._on_event(Broken(3, "reset"))
         engine.streams.perform(Shut(3))

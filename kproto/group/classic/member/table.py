@@ -27,7 +27,7 @@ The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 The member differs from Java where Java's members can lose records, or fence each other endlessly:
 
 * Unless `Policy.fenced_join_again` is set, a fenced member never joins again. Java's member joins again at
-  the next poll, and fences the other process.
+  the next poll, and fences the process that has replaced it.
 
 * After some errors the member returns `Fatal` and `Lose`, because the group assigns this member's partitions
   to other members. Java raises an exception and keeps the assignment, but sends no heartbeats.

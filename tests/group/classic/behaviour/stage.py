@@ -164,7 +164,7 @@ class GroupStage:
         self.apply(actor, PollLeft())
 
     def deliver_request(self, actor: Actor) -> bool:
-        """Let the coordinator read the next request that it can read; return whether there is one."""
+        """Let the coordinator read the next readable request. Return False if no request is readable."""
         for connection in (actor.urgent, actor.normal):
             if connection.read is None and connection.unread:
                 request = connection.read = connection.unread.popleft()
@@ -180,7 +180,7 @@ class GroupStage:
         return False
 
     def deliver_event(self, actor: Actor) -> bool:
-        """Let the member read the next response; return whether there is one."""
+        """Let the member read the next response. Return False if no response is waiting."""
         if not actor.events:
             return False
         self.apply(actor, actor.events.popleft())
