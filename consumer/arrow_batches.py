@@ -2,7 +2,7 @@
 
 Rules:
 
-* The columns are those of Spark's Kafka sink: value, and optionally key, headers, timestamp and partition.
+* The columns have Spark's names (Kafka sink): value, and optionally key, headers, timestamp and partition.
 
 * Any other column raises ConfigError, because its content would be lost.
 

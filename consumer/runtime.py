@@ -481,7 +481,7 @@ class Runtime:
 
 
 def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine of a blocking runtime, which never suspends it, and return its result."""
+    """Run a coroutine of a blocking runtime to its end. Such a coroutine is never suspended."""
     try:
         operation.send(None)
     except StopIteration as end:

@@ -258,7 +258,7 @@ class Streams:
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
     async def _get_token(self, key: int, source: TokenSource | KerberosSource) -> None:
-        """Get a token for a connection, and report it. Connections share a request if `source.shared`."""
+        """Get and report a connection's token. If `source.shared` is true, connections share a request."""
         event: NetworkEvent
         task = self._token_task
         if task is None or task.done() or not source.shared:
@@ -432,7 +432,10 @@ class Streams:
     async def _connect(
         self, key: int, address: Address, max_response: int, timeout_s: float | None
     ) -> tuple[asyncio.Transport, _Protocol]:
-        """Connect to an address. Raises TimeoutError after `timeout_s`, and the errors in `_ERRORS`."""
+        """Connect to an address.
+
+        Raises TimeoutError after `timeout_s` seconds, or another of the errors in `_ERRORS` after a failure.
+        """
         family, socket_address = address
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -17,7 +17,7 @@ Rules:
 * If a metric exists for the client and also for each topic, partition or broker, the client's metric is not
   exported, so that sums over all attributes count nothing twice.
 
-* Units are those of UCUM, such as "By" for bytes and "{record}/s" for records per second.
+* Units follow UCUM, such as "By" for bytes and "{record}/s" for records per second.
 
 * Each export reads one snapshot of each client. When the application has dropped its last reference to a
   client, the metrics of this client are no longer exported.

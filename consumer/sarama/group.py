@@ -93,7 +93,7 @@ LEAVE_S = 2.0
 class AsyncConsumerGroup(AsyncBlock):
     """A member of a group, for asyncio. It commits marked offsets instead of positions.
 
-    The options are those of `AsyncConsumer`.
+    Takes the options of `AsyncConsumer`.
     """
 
     @hide_secrets

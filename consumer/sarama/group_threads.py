@@ -179,7 +179,7 @@ _RESERVED_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
-    """A member of a group, for threads: handlers may block. The options are those of `Consumer`."""
+    """A member of a group, for threads: handlers may block. Takes the options of `Consumer`."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:

@@ -42,7 +42,7 @@ from .messages import (
 class SyncProducer(Block):
     """Sends messages and waits for the result of each: sarama's SyncProducer, for threads.
 
-    The options are those of `Producer`, but linger_ms is 0 by default.
+    Takes the options of `Producer`, but linger_ms is 0 by default.
 
     Several threads may use one producer.
     """

@@ -222,7 +222,7 @@ class ProtobufSerializer(_Encoder):
     def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
         """Return the schema id and the message indexes, followed by the encoded message.
 
-        Raises RegistryFailed, protobuf's errors, and TypeError for a message of another class.
+        Raises TypeError for a message of another class. Also raises RegistryFailed and protobuf's errors.
         """
         self._check_type(value)
         return self._encode(self._prefixes.get(self._topic_and_subject(topic)), value)

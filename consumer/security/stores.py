@@ -126,7 +126,7 @@ def _read_certificate_and_key(option: str, certfile: str, keyfile: str | None) -
     """Return the PEM blocks of `certfile`, and the PEM blocks that must contain the key.
 
     The key must be in `keyfile` or, if `keyfile` is None, in `certfile`. Raise ConfigError if `certfile`
-    contains no certificate. The caller checks that there is a key.
+    contains no certificate. The caller checks that a key exists.
     """
     certificate_blocks = key_blocks = _read_blocks(option, certfile, _CERTIFICATE_ALLOWED)
     if keyfile is not None:

@@ -125,7 +125,7 @@ class KprotoDataSource(DataSource):
         """Return the reader of ``spark.readStream``.
 
         Errors are raised by the returned reader when the query starts: ConfigError for invalid options, and
-        MissingExtra before Spark 4.2. Older versions pass no start offset to Python sources.
+        MissingExtra if Spark is older than 4.2. Such a Spark passes no start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a kproto stream"):

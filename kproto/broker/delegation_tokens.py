@@ -42,7 +42,7 @@ class DelegationToken:
     requester: str
     renewers: tuple[str, ...]
     issued_at: int
-    expires_at: int  # Renew and expire requests change it, up to `ends_at`.
+    expires_at: int  # Renew and expire requests change this time, at most to `ends_at`.
     ends_at: int
 
     def is_expired(self, now: int) -> bool:

@@ -80,7 +80,8 @@ def _list(options: argparse.Namespace) -> int:
                 succeeded(lambda: admin.list_offsets(specs, isolation=options.isolation), failures)
             )
 
-        # All topics take one request. Otherwise each argument takes one, so that each can fail by itself.
+        # Without arguments, one call lists all topics. Otherwise, each argument has its own call, so that it
+        # can fail without the others.
         word_groups = [[word] for word in options.topics] or [sorted(admin.topics())]
         for _ in done_items(word_groups, collect_offsets, failures):
             pass

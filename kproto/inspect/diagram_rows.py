@@ -186,7 +186,7 @@ class DiagramBuilder:
         self._causes[group, generation] = cause
 
     def diagram(self) -> Diagram | None:
-        """Return the diagram, or None if there was no request."""
+        """Return the diagram, or None if it would contain no request."""
         if self._began is None or not self._first_drawn:
             return None
         rows = [row for _, arrows in (*self._first_drawn, *self._last_drawn) for row in arrows]

@@ -199,7 +199,7 @@ def _table_lines(field_rows: Sequence[FieldRow], version: int | None, width: int
     ]
     margin = len(lines[0]) + 2
     notes = ["", *(row.note.text for row in field_rows)]  # The line of the header has no note.
-    # From the last line to the first, because a note adds lines after its own.
+    # The loop goes from the last line to the first, because a long note inserts lines below its line.
     for index, note in reversed(list(enumerate(notes))):
         if not note:
             continue

@@ -462,7 +462,7 @@ def _check_header_field(name: str, value: object) -> None:
 def lay_out(
     records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int
 ) -> tuple[BytesIO, int]:
-    """Compress the records with the codec in `attributes`; leave space for the header in front of them.
+    """Compress the records with the codec in `attributes`, and put space for the batch header before them.
 
     The result also contains the size (bytes) of the records before compression.
     """

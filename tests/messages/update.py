@@ -316,7 +316,7 @@ def _natural(name: str) -> list[object]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command, and print what it wrote and what is left to do."""
+    """Run the command, and print the modules that it wrote and the remaining work."""
     if len(arguments) != 1:
         print(__doc__)
         return 2

@@ -56,8 +56,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     is_completed: bool = False
     # Topic -> the id of the topic to which the offsets belong. A re-created topic has another id.
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the last OffsetCommit request. It comes from `topic_ids`, else from the cached
-    # metadata.
+    # Topic -> the topic id in the last OffsetCommit request. The id comes from `topic_ids`, else from the
+    # cached metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
     # Whether the coordinator has confirmed the topic ids, so that the commit may use names. The coordinator
     # does not know `unknown_topics`, and has other ids for `recreated_topics`.

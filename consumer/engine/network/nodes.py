@@ -161,7 +161,7 @@ class NodeSelector:
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
         """Return the time (ms) at which a waiting call moves to another address; None if none can move.
 
-        A call moves if any broker can answer it and the setup of its connection is slow.
+        A call moves if any broker can answer it, and the setup of the call's connection is slow.
         """
         if connection.ready:
             return None

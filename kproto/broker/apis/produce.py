@@ -77,7 +77,7 @@ BY_ID_SINCE: Final = 13
 # Byte positions of fields in the header of a batch of magic 2. These fields are read before the batch is
 # parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_ID_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
-# The flag in the low byte of the attributes, which is at `_ATTRIBUTES_AT`.
+# The flag of transactional batches in the low byte of the attributes. This byte is at `_ATTRIBUTES_AT`.
 _TRANSACTIONAL_FLAG: Final = 0x10
 # Kafka's Records.LOG_OVERHEAD: the total size of the first two fields of a batch, the base offset and the
 # batch size.

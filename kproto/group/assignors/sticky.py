@@ -353,7 +353,7 @@ class _GreedyAssignment:
         self.load = dict.fromkeys(topics_by_member, 0)
         self.by_load: list[tuple[int, str]] = []  # The load and id of each member, sorted.
         self.move_count = 0
-        # Maps a topic to the least load among its subscribers, and to `move_count` when it was computed.
+        # Maps a topic to the least load among its subscribers, and the `move_count` at its computation.
         self.least_loads: dict[str, tuple[int, int]] = {}
         # Maps a moved partition to the member that owned it before the first move.
         self.moved_from: dict[TopicPartition, str] = {}

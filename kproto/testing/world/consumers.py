@@ -304,7 +304,7 @@ class Consumer(EngineClient):
     def _schedule_take(self) -> None:
         """Schedule a `Take` event at the current time, because records or an error may be available.
 
-        While the consumer closes, the application serves a callback instead.
+        While the consumer is closing, the event serves a callback and takes no records.
         """
         if not self._is_take_scheduled and (self.polling or self._has_pending_close() or self.engine.closed):
             self._is_take_scheduled = True

@@ -59,7 +59,7 @@ class LyingCluster(World):
             super()._send_response(wire, changed)
 
 
-# A function of a correct response. It returns a wrong response, or None if the broker does not respond.
+# A function that gets a correct response, and returns a wrong one. After None, the broker does not respond.
 Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 

@@ -1,5 +1,5 @@
-"""`policy="java"` in a group whose leader computes wrong assignments: requests and callbacks are those of
-Java.
+"""With `policy="java"`, a member sends the same requests and runs the same callbacks as Java's, even if the
+group's leader computes wrong assignments.
 """
 
 from __future__ import annotations
