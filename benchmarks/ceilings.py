@@ -215,7 +215,7 @@ def _encode_fetch(topic: str, offsets: dict[int, int], correlation_id: int) -> b
 
 
 def _end_offset(data: bytes | memoryview) -> int:
-    """Return the offset after the last complete batch, or 0 if there is none."""
+    """Return the offset after the last complete batch, or 0 without a complete batch."""
     position = end_offset = 0
     while len(data) - position >= BATCH_HEADER_BYTES:
         base_offset, length = _read_offset_and_length(data, position)

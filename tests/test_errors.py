@@ -53,7 +53,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("how", COPIES)
 def test_every_error_can_be_pickled_and_copied(how: str) -> None:
-    """Every error can be unpickled. Otherwise it would block a multiprocessing.Pool forever."""
+    """Every error can be unpickled. An error that cannot would block a multiprocessing.Pool forever."""
     count = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
         error = build(cls)

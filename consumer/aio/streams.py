@@ -349,8 +349,8 @@ class Streams:
     async def _try_addresses(self, key: int, route: _Route, why: str, broken_why: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        If all of them fail, the error of the last attempt is reported. If no address remains, `why` is
-        reported.
+        If all attempts fail, the error of the last attempt is reported. If no address remained before the
+        first attempt, `why` is reported.
 
         `broken_why` is the error of a connection that broke after an address had accepted it. It is reported
         instead of the errors of the addresses that are tried later.

@@ -392,7 +392,7 @@ class ConsumerEngine:
             self.fetcher.pump()
 
     def _next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return the next error for poll to raise, or None if there is none.
+        """Return the next error for poll to raise, or None if poll has no error to raise.
 
         With `include_raised`, the result may be an error that poll has already raised and that still blocks a
         partition or the group.
@@ -781,7 +781,7 @@ ALLOWED_WHEN_CLOSED = (
     ev.ListenerReturned,
 )
 
-# The events after which `step` omits `settle`, unless there is something to do.
+# The events after which `step` omits `settle`, unless other parts of the engine have work.
 QUIET = (Data, ev.PollBegan, ev.Take, ev.PollEnded)
 
 

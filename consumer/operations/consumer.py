@@ -424,7 +424,7 @@ class ConsumerOperations(PollOperations):
 
 
 def _raise_first(failures: list[Exception]) -> None:
-    """Raise the first error of `failures`, if any, and log the later ones that have another message."""
+    """Raise the first error of `failures`, if any, and log the later errors with other messages."""
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

@@ -466,7 +466,7 @@ class _Reader:
         return re.escape(char)
 
     def class_expression(self, characters: frozenset[str]) -> str:
-        """Return an expression for one of `characters`; if there is none, for no match."""
+        """Return an expression for one of `characters`; without characters, it never matches."""
         if characters == NAME_CHARACTERS:
             return "."
         return f"[{''.join(map(re.escape, sorted(characters)))}]" if characters else "(?!)"

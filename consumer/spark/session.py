@@ -170,7 +170,7 @@ def session(
     The function finds a Java installation, and also works from a source checkout. With `quick`, the session
     starts sooner and uses less memory, but runs slower, which suits tests and demos.
 
-    `settings` override `SETTINGS` and the options of `spark-submit`. Set a RocksDB state store here.
+    `settings`, for example a RocksDB state store, override `SETTINGS` and the options of `spark-submit`.
 
     Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If these options name a cluster,
     kproto adds only `settings`.

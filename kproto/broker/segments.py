@@ -2,8 +2,8 @@
 
 A new segment is rolled before a batch with which the active segment would exceed `segment.bytes`.
 
-A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after that of the
-segment's first batch (LogSegment.shouldRoll).
+A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after the timestamp
+of the segment's first batch (LogSegment.shouldRoll).
 
 The timestamps are those of the records: the clock is not read.
 """

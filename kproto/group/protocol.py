@@ -448,7 +448,7 @@ class ClientMember(Protocol):
 
     @property
     def assignment_error(self) -> KprotoError | None:
-        """The error that each poll raises, because the assignment cannot be used; None if there is none."""
+        """The error that each poll raises, because the assignment cannot be used; None if it can be used."""
         ...
 
     @property

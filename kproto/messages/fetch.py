@@ -45,7 +45,7 @@ class FetchPartition(Struct):
     # The leader epoch that the client knows (KIP-320).
     current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)
     fetch_offset: Int64
-    # The epoch of the last fetched record; -1 if there is none (KIP-595).
+    # The epoch of the last fetched record; -1 if no record was fetched (KIP-595).
     last_fetched_epoch: Int32 = field("12+", default=-1)
     # The log start offset of the follower; -1 for consumers (KIP-107).
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)

@@ -95,7 +95,7 @@ class PartitionChangeRecord(Message, versions="0-2", flexible="0+"):
     topic_id: Uuid
     # The new ISR; null if it is unchanged. Null has the same meaning in the other nullable fields.
     isr: list[Int32] | None = field(default=None, tag=0)
-    # The new leader; -1 if there is none, -2 if the leader is unchanged.
+    # The new leader; -1 without a leader, -2 if the leader is unchanged.
     leader: Int32 = field(default=-2, tag=1)
     replicas: list[Int32] | None = field(default=None, tag=2)
     removing_replicas: list[Int32] | None = field(default=None, tag=3)

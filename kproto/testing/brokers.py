@@ -107,7 +107,7 @@ class BrokerMissing(KprotoError):
 def java() -> str:
     """Return the path of the `java` command, in JAVA_HOME or else on PATH.
 
-    Raises BrokerMissing if there is no `java` command.
+    Raises BrokerMissing if the command does not exist.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")

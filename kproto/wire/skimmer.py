@@ -268,7 +268,7 @@ class _Skimmer:
     def read_length(self, code: str, flexible: bool) -> int:
         """Read a length or count; null counts as 0.
 
-        In flexible versions it is a varint, and in others an int16 (`code` "h") or an int32 ("i").
+        In flexible versions the length is a varint, and in others an int16 (`code` "h") or an int32 ("i").
         """
         if flexible:
             return max(self.read_uvarint() - 1, 0)

@@ -122,7 +122,10 @@ class Bridge:
 
 @contextmanager
 def running() -> Iterator[Bridge]:
-    """Start the bridge, and stop it after the `with` block. Without Java or jars, skip or fail the test."""
+    """Start the bridge, and stop it after the `with` block.
+
+    Without Java or jars, the test is skipped. With `KPROTO_JUDGES=required` it fails.
+    """
     command = [
         judges.java(),
         "-Xmx512m",

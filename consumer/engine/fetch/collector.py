@@ -69,7 +69,7 @@ class FetchCollector:
             self._errors[partition] = self.unraised[partition] = state.error
 
     def next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return an error of a partition that poll has not raised yet, or None if there is none.
+        """Return an error of a partition that poll has not raised yet, or None without such an error.
 
         The returned error then counts as raised. With `include_raised` the result may also be an error that
         poll has raised before.

@@ -308,9 +308,9 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds, unless the same reasons were reported too recently.
 
-        `why` is the text to report. `reasons` maps each address to its own error; without it, `why` is the
-        only reason. A new reason is reported immediately. Known reasons are reported again at increasing
-        intervals.
+        `why` is the text to report. `reasons` maps each address to its own error; without `reasons`, `why`
+        is the only reason. A new reason is reported immediately. Known reasons are reported again at
+        increasing intervals.
         """
         core = self._core
         if not self.why_unreachable:

@@ -76,7 +76,7 @@ def entity_of(parts: Sequence[AlterClientQuotasRequestEntityData]) -> QuotaEntit
 
 
 def _entity_fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
-    """Return the error and Kafka's message for invalid changes, or None."""
+    """Return the error and Kafka's message for invalid changes; None for valid changes."""
     name_by_type = dict(entity)
     for entity_type, name in entity:
         if entity_type not in ENTITY_TYPES:

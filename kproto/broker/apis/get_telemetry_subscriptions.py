@@ -39,7 +39,7 @@ def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
 
 
 def handle_get_telemetry_subscriptions(broker: Broker, call: Call) -> Result:
-    """Return the merged subscription of a client, and an instance id if the client has none."""
+    """Return the merged subscription of a client, and a new instance id if the request has none."""
     request = call.request
     assert isinstance(request, GetTelemetrySubscriptionsRequest)
     instance_id = request.client_instance_id

@@ -447,7 +447,7 @@ def _finish_unsubscribe(state: JavaState, out: Out) -> None:
 
 
 def assign(state: JavaState, event: c.AssignCalled, out: Out) -> None:
-    """Replace the manual assignment. A partition keeps its position, unless the event has its offset."""
+    """Replace the manual assignment. Partitions without an offset in the event keep their positions."""
     if state.auto_assigned:
         text = "Subscription to topics, partitions and pattern are mutually exclusive"
         out.append(c.Notify("error", "IllegalStateException", text))
