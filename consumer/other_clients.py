@@ -208,7 +208,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
                 "by name; " + (_HINT_FOR_GROUPS if hasattr(self, "consume") else _HINT_FOR_OTHERS)
             )
-            del self, args, kwargs  # The arguments may contain passwords, and the client has no repr yet.
+            # The arguments may contain passwords, and the client has no repr before it is initialized.
+            del self, args, kwargs
             raise TypeError(error_text)
         shown_args: Any = tuple(map(_without_secrets, args))
         del args

@@ -182,8 +182,8 @@ def test_every_broker_config_is_read(class_name: str) -> None:
 
 
 def test_exactly_the_topic_configs_that_act_are_read() -> None:
-    """A topic config has acts=True exactly when code reads it. DescribeConfigs documents the others as
-    without effect.
+    """A topic config has acts=True exactly when code reads it. DescribeConfigs documents a config with
+    acts=False as without effect.
     """
     acting = {name for name, config in TOPIC_CONFIGS.items() if config.acts}
     assert acting == TOPIC_CONFIGS.keys() & names_read(), f"configs with acts=True in {TOPIC_CONFIGS_FILE}"

@@ -167,7 +167,7 @@ class Commit(msgspec.Struct, frozen=True):
 
     `held` maps a partition to its first unprocessed offset; records at and after it are not committed.
 
-    The `Done` contains the error of the commit, or None. With `once` the commit is not retried.
+    The `Done` contains the commit's error; None after a success. With `once` the commit is not retried.
     """
 
     token: object

@@ -241,7 +241,7 @@ def _tls_settings(values: Mapping[str, Any]) -> Tls:
 
 
 def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
-    """Describe an option in error messages, as `name='path'` or `name=PEM text`."""
+    """Describe an option for an error message, as `name='path'` or `name=PEM text`."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 

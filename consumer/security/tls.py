@@ -216,7 +216,7 @@ class Pipe:
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
     """Return the error message for a TLS failure, with a remedy if one is known.
 
-    `trusts` names the configured authorities; None means those that the system trusts. `shows` names the
+    `trusts` names the configured authorities; None means the system's authorities. `shows` names the
     client's own certificate; None means that the client has no certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -307,7 +307,7 @@ class OffsetReader:
     def _unreachable_limit(self) -> tuple[float, str]:
         """Return the time in seconds for which requests are retried, and the option that sets this limit.
 
-        The limit applies while the cluster is unreachable.
+        This time limit applies while the cluster is unreachable.
         """
         api_timeout, request_timeout = self._timeout, request_timeout_ms(self.options) / 1000
         is_shorter = "default.api.timeout.ms" in self.options.client and api_timeout < request_timeout

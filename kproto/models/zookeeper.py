@@ -224,7 +224,7 @@ def _rebalance(
 ) -> None:
     """Release, choose and register partitions; on a conflict, retry later (syncedRebalance).
 
-    After the last try, report a failure instead.
+    A conflict in the last try is reported as a failure.
     """
     state.rebalances += 1
     _release_partitions(state, consumer, out)

@@ -185,7 +185,7 @@ def _build_with_numpy(
                 computed_crcs.append(crc32c(view[at + 21 : stop]))
             at = stop
         else:
-            # The part ends with less than a header. `reader.batches` checks whether the size is malformed.
+            # The rest is shorter than a header. If it contains a size, `reader.batches` must check the size.
             if end - at >= 12:
                 return None
     if not starts:

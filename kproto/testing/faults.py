@@ -217,7 +217,7 @@ class Proxy:
     ) -> None:
         """Pass bytes in one direction until the reader's end closes; then cut the pair.
 
-        The bytes of a half-closed pair are dropped, and its client's end stays open.
+        If the pair is half-closed, bytes are dropped, and the connection to the client stays open.
         """
         assert self._is_flowing is not None
         try:

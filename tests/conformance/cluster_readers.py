@@ -136,7 +136,7 @@ class _Numbers:
             if count % MARKED == 0:
                 session.commit()
                 # After a revocation the claim has ended and the member no longer owns the partition. The
-                # commit then omits the partition's offset, so it is not recorded.
+                # commit then omits the partition's offset, so the offset is not recorded.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 

@@ -99,7 +99,7 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 
 
 def require_version(api: str, version: int, first_version: int, release: str, purpose: str) -> None:
-    """Raise UnsupportedVersion if `version` is below `first_version`, the API's first with the feature.
+    """Raise UnsupportedVersion if `version` is below `first_version`, which introduced the feature.
 
     `release` is the first Kafka release with this version. `purpose` is the end of the error message, such as
     "to filter by state".

@@ -24,7 +24,7 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
     The end offset is the offset after the last complete batch.
 
     The leader epochs are pairs (first offset, epoch), for the first batch and for each batch whose epoch
-    differs from that of the previous batch.
+    differs from the previous batch's epoch.
 
     The count is the number of records according to the headers.
 

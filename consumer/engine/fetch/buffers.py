@@ -142,7 +142,7 @@ class CompletedFetch:
         self._lent = False
         self.position = position
         # `_epochs`: a pair (first offset, leader epoch) for the first batch, and for each batch whose epoch
-        # differs from that of the previous batch.
+        # differs from the previous batch's epoch.
         self.end, self._epochs, record_count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
@@ -500,7 +500,7 @@ class CompletedFetch:
             for batch in batches(
                 self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
             ):
-                if not to_position:  # Decode markers and records: an invalid one raises here.
+                if not to_position:  # Decode all markers and records, to find an invalid one now.
                     transactions.skips(batch)
                     for records in record_lists(batch, PART_RECORDS, self._max_decompressed):
                         _checked(batch, records)

@@ -309,7 +309,11 @@ class Membership:
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
-        """Handle a callback's return: release revoked partitions, or let polls return records of new ones."""
+        """Handle a callback's return.
+
+        After "assigned", polls may return the partitions' records. After "revoked" or "lost", the partitions
+        that waited for the callback are released.
+        """
         callback = self._callbacks.finish()
         if callback is None:
             return
@@ -534,7 +538,7 @@ class Membership:
         """Send JoinGroup.
 
         With `policy="java"` and auto commit, the offsets of the partitions that the member keeps are
-        committed first (M75).
+        committed before JoinGroup is sent (M75).
         """
         core, member = self._core, self.member
         assert member is not None

@@ -515,7 +515,10 @@ class PartitionState:
 
     @property
     def lead(self) -> int | None:
-        """Number of offsets from the log start offset (of the last fetch) to the position, or None."""
+        """Number of offsets from the log start offset (of the last fetch) to the position.
+
+        None if the log start offset or the position is unknown.
+        """
         start = self.log_start_offset
         return None if start is None or not self.has_position else max(0, self.position - start)
 

@@ -104,7 +104,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class NodeReady(msgspec.Struct, frozen=True):
-    """The next request is due, and a broker is connected."""
+    """A connection is ready, and the next telemetry request is due."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):

@@ -144,7 +144,7 @@ class _AvroDecoder:
             else:
                 self._check_branches(writer, reader, target, path)
             return
-        # Java compares the full name of a named type with those in a reader's union.
+        # Java compares the full name of a named type with the full names in a reader's union.
         by_full_name = reader.kind == "union"
         reader = common_type(reader) or reader
         mismatch = (

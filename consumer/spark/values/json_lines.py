@@ -364,7 +364,10 @@ def _arrow_read_type(kind: Kind) -> Kind:
 
 
 def _convert(column: Column, kind: Kind) -> Column:
-    """Convert a column that was read with `_arrow_read_type` to its final type. Raises ArrowInvalid."""
+    """Convert a column that was read with `_arrow_read_type` to its final type.
+
+    Raises ArrowInvalid if a value does not have this type.
+    """
     if column.type == kind:
         return column
     if not _contains_type(kind, _is_binary):

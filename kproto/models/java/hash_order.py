@@ -60,7 +60,7 @@ def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Group partitions by topic as CollectionUtils.groupPartitionsByTopic does.
 
-    Topics are in the order of a hash map, and each topic's partitions are in the given order.
+    Topics are in the order of a hash map, and each topic's partitions keep their order in `partitions`.
     """
     by_topic: dict[str, list[int]] = {}
     for tp in partitions:

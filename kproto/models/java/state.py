@@ -464,7 +464,7 @@ def request_version(state: JavaState, api_key: int) -> int:
 
 
 def least_loaded_node(state: JavaState) -> Address:
-    """Return a node with an open connection, or a bootstrap address if none is open (leastLoadedNode)."""
+    """Return a connected node; a bootstrap address before the first connection (leastLoadedNode)."""
     if state.connected and state.cluster.brokers:
         return node_address(state, min(state.cluster.brokers))
     host, port = state.bootstrap[0]

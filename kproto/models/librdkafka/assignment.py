@@ -143,7 +143,8 @@ def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
 def _serve_pending(state: LibrdkafkaState, out: Out) -> None:
     """Start the pending partitions that have an offset, and request the committed offsets of the others.
 
-    While the coordinator is unknown or an OffsetFetch is in flight, the others stay pending.
+    Partitions without an offset stay pending while the coordinator is unknown, or while a commit or an
+    OffsetFetch is in flight.
     """
     can_query = state.coord.state is CgrpState.UP and not state.wait_commits and not state.queried
     partitions_to_query: list[TopicPartition] = []

@@ -79,7 +79,7 @@ def on_metadata_response(
 ) -> None:
     """Apply a Metadata response, and rejoin if the subscribed topics have changed (rd_kafka_parse_Metadata).
 
-    The response ends the wait between two joins. After lost connections, positions are validated.
+    The next join does not wait for the join interval. If a connection was lost, positions are validated.
     """
     request = entry.send.request
     assert isinstance(request, MetadataRequest)

@@ -24,7 +24,7 @@ from .offset_manager_close import LastFlush
 
 
 def rejoin(group: SaramaGroup) -> None:
-    """Join again with the owned claims, after the heartbeat and the commits in flight."""
+    """Join again with the owned claims, after the heartbeat and the commits in flight have ended."""
     group.move(S.LOCKING)
     assert group.session is not None
     group.session.lock_generation(group)

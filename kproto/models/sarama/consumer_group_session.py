@@ -436,7 +436,7 @@ def _compare_counts(checker: PartitionChecker) -> None:
 
 
 def _has_ended(checker: PartitionChecker) -> bool:
-    """Return whether the generation of this checker, its session or the group has ended."""
+    """Return whether this checker's generation, the session, or the group has ended."""
     session = checker.session
     return checker.is_replaced or session.cause is not None or session.closed
 

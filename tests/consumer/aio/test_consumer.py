@@ -11,8 +11,8 @@ NOWHERE = "127.0.0.1:1"
 
 
 def test_crc32c_is_imported_with_the_consumer_and_not_at_the_first_batch() -> None:
-    """The import of crc32c looks up package metadata. At the first batch, it would block the event loop for
-    40 ms.
+    """The import of crc32c looks up package metadata. If the first batch caused the import, the import would
+    block the event loop for 40 ms.
     """
 
     async def main() -> None:
