@@ -275,7 +275,7 @@ class Runtime:
 
     @contextmanager
     def callback(self, name: str, *, calls: bool = True) -> Generator[None, None, None]:
-        """Mark the `with` block as running a callback. Calls that would wait for it are rejected.
+        """Mark the `with` block as running a callback. Calls that would wait for the callback are rejected.
 
         If `calls` is false, the callback must not call any method that changes the client's state.
         """
@@ -359,7 +359,7 @@ class Runtime:
         return for_caller
 
     def _route_actions(self, actions: Iterator[ev.Action], for_caller: list[ev.Action]) -> None:
-        """Perform or queue each action, and append those that only the caller can perform to `for_caller`."""
+        """Perform or queue each action. Actions that only the caller can perform go to `for_caller`."""
         for action in actions:
             match action:
                 case Open() | Write() | Shut() | GetToken():

@@ -611,7 +611,7 @@ class ConsumerEngine:
         self.shutdown.complete_close()
 
     def _handle_finished_calls(self) -> None:
-        """Pass each finished call to the function that its sender gave as `purpose`."""
+        """Pass each finished call to the function in its `purpose`."""
         network = self.core.network
         finished, handled = network.finished, 0
         try:

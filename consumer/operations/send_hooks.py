@@ -196,7 +196,7 @@ def _check_record(result: Any) -> ProducerRecord:
 
 
 def send_hooks(operations: ProducerOperations) -> SendHooks | None:
-    """Return the functions that a producer's options contain; None if there are none."""
+    """Return the functions in a producer's options; None if the options contain no function."""
     options, awaits = operations.options, operations.runtime.awaits_callbacks
     partitioner = function_of(
         "partitioner", options.partitioner, "partition", coroutines=False, client="no client"

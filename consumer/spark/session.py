@@ -125,7 +125,7 @@ def _temporary_folder() -> Path:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kproto")`` available in a session, and in those that its ``newSession()`` creates.
+    """Make ``format("kproto")`` available in a session, and in sessions that its ``newSession()`` creates.
 
     The workers of a local session run the caller's Python, unless PYSPARK_PYTHON or spark.pyspark.python is
     set. The python3 on the PATH may not have kproto. A warning is logged if the workers cannot import this
@@ -202,10 +202,11 @@ def session(
 def _initial_settings(
     version: str, files: Path, settings: Mapping[str, str], *, cores: int, quick: bool
 ) -> dict[str, str]:
-    """Return the settings of a new session: kproto's, those of spark-submit, and the caller's `settings`.
+    """Return the settings of a new session, from kproto, from spark-submit, and from the caller.
 
-    The caller's settings take precedence over those of spark-submit, and these over kproto's. On a cluster,
-    kproto has no settings of its own. The configuration of log4j is written to the folder `files`.
+    The caller's `settings` take precedence over spark-submit's settings, which take precedence over kproto's.
+    On a cluster, kproto has no settings of its own. The configuration of log4j is written to the folder
+    `files`.
     """
     submitted = _submitted_settings()
     log4j = files / "log4j2.properties"

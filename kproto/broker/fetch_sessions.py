@@ -173,8 +173,8 @@ class FetchContext:
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that this fetch has to read now.
 
-        `reader` is a hashable value for the isolation level and the caller's permissions. If it differs from
-        that of the last fetch, idle partitions are read again.
+        `reader` is a hashable value for the isolation level and the caller's permissions. If the last fetch
+        had another `reader`, idle partitions are read again.
         """
         session = self.incremental_session
         return session.partitions_to_read(reader) if session else self.requested

@@ -206,7 +206,7 @@ class GroupHistory:
                 self._partition_counts[topic.name] = len(topic.partitions)
 
     def _get_or_add_causes(self, group: str) -> RebalanceCauses:
-        """Return the group's members and generations; they are created for a new group."""
+        """Return the `RebalanceCauses` of the group, which are created for a new group."""
         causes = self._causes.get(group)
         if causes is None:
             causes = self._causes[group] = RebalanceCauses(

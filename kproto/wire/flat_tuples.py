@@ -216,7 +216,7 @@ class _TupleLayouts(Layouts):
         # Maps a pattern to the function that `from_rows` compiles for it, and None to the loop that
         # `fill_with_lists` compiles.
         self.fast_readers: dict[Pattern | None, Any] = {}
-        # For the encoded lists of an element: an element with these lists, and zeros in its other fields.
+        # Maps the encoded lists of an element to an element with these lists, and zeros in all other fields.
         self.cached: dict[bytes, Flat] = {}
         codes = {part.code for part in parts}
         self.has_lists = not codes <= {"s", ""}

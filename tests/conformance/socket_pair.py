@@ -1,4 +1,4 @@
-"""A connection to a real Kafka and one to the embedded broker, for requests that both answer alike."""
+"""A connection to a real Kafka and one to the embedded broker, to compare the responses of both brokers."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class _Progress(Generic[K, V]):
     def settle(self, batch: Sequence[K], call: Call) -> str:
         """Record the value or error of each item of a request.
 
-        Returns the reason why an item of the request is still open, or "" if none of them is open.
+        Returns the reason why an item of the request is still open, or "" if each item has a result.
         """
         if failed_without_response(call):
             self._without_response.update(batch)

@@ -140,7 +140,7 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, epochs: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return the end offset of the leader epoch that `epochs` contains for each partition.
+    """Return, for each partition in `epochs`, the end offset of its leader epoch.
 
     The end offset is None if the partition's leader does not know the epoch.
     """

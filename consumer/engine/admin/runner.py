@@ -42,7 +42,7 @@ from .plan import Ask, DeadlinePassed, Plan, Rest
 class _Job:
     """A running plan.
 
-    `calls` are those of its last requests.
+    `calls` contains a `Call` for each of its last requests.
 
     If the plan times out, the error contains `request`, the name of the last request, and `why`, the reason
     why the plan waits.

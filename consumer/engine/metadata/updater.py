@@ -117,7 +117,7 @@ class MetadataUpdater:
         return self.everything or topic in self.topics
 
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
-        """Add the topic to those whose metadata is kept up to date.
+        """Add the topic to the topics whose metadata is kept up to date.
 
         Until a response describes the topic, the topic is also requested separately from the others, with a
         backoff.

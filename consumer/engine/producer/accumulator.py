@@ -121,7 +121,7 @@ class RecordAccumulator:
         # The partition of this last record, if the record waits because the partition is stalled (see
         # `_check_stalled`).
         self.stalled_partition: TopicPartition | None = None
-        # Number of tasks that wait in line for memory, and whether the current call is by one of them.
+        # Number of tasks that wait in line for memory, and whether such a task makes the current call.
         self.sends_in_line = 0
         self.has_turn = False
         # Why no records are accepted; "" while the accumulator accepts them.

@@ -1,7 +1,7 @@
 """The requests of a join and their responses (AbstractCoordinator).
 
-* M3: A response changes the member only if the generation, member id and protocol are still those with which
-  the request was sent.
+* M3: A response changes the member only if the generation, member id and protocol have not changed since the
+  request was sent.
 
 * M7: Heartbeats start when the JoinGroup response arrives, before the SyncGroup response.
 

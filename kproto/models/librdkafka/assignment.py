@@ -123,7 +123,10 @@ def serve(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
-    """Stop the removed partitions, drop their stored offsets, and commit these with enable.auto.commit."""
+    """Stop the removed partitions, and drop their stored offsets.
+
+    With enable.auto.commit, the stored offsets are also committed.
+    """
     offsets: dict[TopicPartition, FetchPos] = {}
     for tp in state.removed:
         toppar_state = ensure_toppar(state, tp)

@@ -225,8 +225,9 @@ def on_list_offsets_response(
 ) -> None:
     """Handle ListOffsets (rd_kafka_toppar_handle_Offset).
 
-    If a seek or another call has changed the partition's version since the request, a second lookup follows
-    after 500 ms. Its result replaces the position even after a seek to an offset, as in librdkafka 2.16.1.
+    If a seek or another call has changed the partition's version since the request, a second ListOffsets
+    request follows after 500 ms. As in librdkafka 2.16.1, its result replaces the position even after a seek
+    to an offset.
     """
     tp, version = cast("tuple[TopicPartition, int]", entry.context)
     toppar = ensure_toppar(state, tp)

@@ -8,8 +8,8 @@ All consumed partitions of the broker share the loop.
 * Before every request, the *fetcher* (subscriptionConsumer) takes the collected partitions. No fetch starts
   while the manager collects.
 
-* Each Fetch requests all partitions that are not paused, without a fetch session (M165). If there is no
-  partition to request, the fetcher sleeps for 100 ms.
+* Each Fetch requests all partitions that are not paused, without a fetch session (M165). Without a partition
+  to request, the fetcher sleeps for 100 ms.
 
 * Each partition has a feeder, a goroutine that passes messages to the application. The next request waits
   until the feeders of all requested partitions have finished.

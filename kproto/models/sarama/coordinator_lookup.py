@@ -153,7 +153,7 @@ def _on_not_available(lookup: Lookup) -> None:
 
 
 def _on_refreshed(lookup: Lookup, error: GoError | None) -> None:
-    """Retry if __consumer_offsets has a leader now. Otherwise wait before the retry."""
+    """Retry if __consumer_offsets has a leader. Otherwise wait OFFSETS_TOPIC_ABSENT_MS before the retry."""
     client = lookup.metadata.client
     if error is None and not isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), GoError):
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)

@@ -233,7 +233,7 @@ def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -
 
 
 def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
-    """The Metadata response arrives after the retry backoff. The validation must still wait for it."""
+    """The Metadata response arrives after the retry backoff. The validation must wait for the response."""
     world = committed_world()
     refused: list[int] = []
 
