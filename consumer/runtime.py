@@ -505,6 +505,6 @@ def _handle_each(queue: deque[T], handle: Callable[[T], None]) -> None:
                 handle(item)
         except Exception:
             raise
-        except BaseException:  # After Ctrl-C the next call of this function handles the item.
+        except BaseException:  # After Ctrl-C the next call of this function handles the items.
             queue.extendleft(items)
             raise

@@ -1,6 +1,6 @@
 """Numbers are read and written as in Java, even if Python reads them differently.
 
-tests/conformance/test_topic_configs_like_kafka.py compares some of the results with those of a real Kafka.
+tests/conformance/test_topic_configs_like_kafka.py compares some of the results with a real Kafka's results.
 """
 
 from __future__ import annotations

@@ -928,7 +928,7 @@ class Admin(BoundToProcess, Block):
         reason: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Remove these static members from a group; None stands for all its members (KIP-345, KIP-571).
+        """Remove these static members from a group; None stands for all members (KIP-345, KIP-571).
 
         A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
         Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:

@@ -659,7 +659,7 @@ class ConsumerEngine:
         self.shutdown.end_if_late()
 
     def due(self) -> int | None:
-        """Return the earliest deadline of all parts (ms), or None."""
+        """Return the earliest deadline of all parts (ms), or None if no part has a deadline."""
         if not self.no_deadline_before:
             if not self.no_other_deadline_before:
                 due = self._earliest_other_deadline()

@@ -97,7 +97,7 @@ class FailureReports:
         return None
 
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
-        """Forget ended failures with this reason, and report the partitions and topics that keep failing."""
+        """Forget the subjects that no longer fail with this reason, and report those that keep failing."""
         failure.first_and_last = {
             subject: (first, last)
             for subject, (first, last) in failure.first_and_last.items()

@@ -12,7 +12,7 @@ A SyncProducer waits for each message. A QueueProducer has an input queue and re
 
 `SyncProducer` and `QueueProducer`, the classes for threads, are in `producers_threads`.
 
-Rules (those of sarama's sync_producer.go and async_producer.go, except where a rule says otherwise):
+Rules, as in sarama's sync_producer.go and async_producer.go, except where a rule says otherwise:
 
 * The defaults are those of `Producer`: idempotence, acks="all", and Java's partitioning of keys. By default,
   sarama's producer waits only for the leader, and hashes keys with FNV-1a.

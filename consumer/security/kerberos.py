@@ -106,7 +106,7 @@ class Kerberos:
             raise NoToken(reason, final=final) from None
 
     def _credentials(self, gssapi: Any) -> Any:
-        """Return the credentials of `principal` or `keytab`, or None for those of the ticket cache."""
+        """Return the credentials of `principal` or `keytab`, or None to log in with the ticket cache."""
         if self.principal is None and self.keytab is None:
             return None
         name = self.principal and gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)

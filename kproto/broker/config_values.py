@@ -209,6 +209,6 @@ class ThrottledReplicas:
 
 
 def invalid_value(name: str, value: str, value_type: ValueType) -> str | None:
-    """Return Kafka's message for an invalid value, or None."""
+    """Return Kafka's message for an invalid value; None if the value is valid."""
     fault = value_type.fault(trimmed(value))
     return None if fault is None else f"Invalid value {value:.60} for configuration {name}: {fault}"

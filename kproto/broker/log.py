@@ -346,7 +346,7 @@ class Log:
 
 
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
-    """Return a batch's first record with offset >= `start` and timestamp >= `timestamp`, or None."""
+    """Return the first record with offset >= `start` and timestamp >= `timestamp`; None without a match."""
     for batch in batches(stored, check_crc=False):
         for records in record_lists(batch, _SEARCH_PART_RECORDS):
             for record in records:

@@ -69,7 +69,7 @@ class ProducerStateEntry:
         return self.batches[-1].last_sequence if self.batches else -1
 
     def find_duplicate(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
-        """Return the remembered batch with this first and last sequence, or None."""
+        """Return the remembered batch with this first and last sequence; None if no batch has them."""
         for batch in self.batches:
             if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):
                 return batch

@@ -179,17 +179,17 @@ class Topics:
     # The methods of the protocol `TopicCatalog`, which the coordinators call:
 
     def name(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with this id, or None."""
+        """Return the name of the topic with this id, or None if the topic does not exist."""
         topic = self._by_id.get(topic_id)
         return topic.name if topic else None
 
     def id(self, name: str) -> UUID | None:
-        """Return the id of the topic with this name, or None."""
+        """Return the id of the topic with this name, or None if the topic does not exist."""
         topic = self._by_name.get(name)
         return topic.id if topic else None
 
     def partitions(self, name: str) -> int | None:
-        """Return the partition count of the topic with this name, or None."""
+        """Return the partition count of the topic with this name, or None if the topic does not exist."""
         topic = self._by_name.get(name)
         return len(topic.partitions) if topic else None
 

@@ -51,7 +51,7 @@ class PartitionTransactions:
         self._aborted: list[AbortedTransactionRange] = []
 
     def first_unstable_offset(self) -> int | None:
-        """Return the first offset of the oldest ongoing transaction, or None."""
+        """Return the first offset of the oldest ongoing transaction; None if no transaction is ongoing."""
         return next(iter(self._ongoing.values()), None)
 
     @property
@@ -60,7 +60,7 @@ class PartitionTransactions:
         return self._ongoing
 
     def start_of(self, producer_id: int) -> int | None:
-        """Return the first offset of the producer's ongoing transaction, or None."""
+        """Return the first offset of the producer's ongoing transaction; None without a transaction."""
         return self._ongoing.get(producer_id)
 
     def on_batch_appended(self, producer_id: int, offset: int) -> None:

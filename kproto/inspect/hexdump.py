@@ -245,7 +245,7 @@ def _read_decimal(text: str, is_named: bool) -> bytes | None:
 
 
 def _find_array(text: str) -> tuple[list[str], str]:
-    """Return the numbers of the longest array in a text, and its opening bracket. Comments are ignored.
+    """Return the numbers and the opening bracket of the longest array in a text. Comments are ignored.
 
     The bracket is "" for numbers without brackets. The list is empty if the text contains other words than
     numbers. Raises ConfigError for several arrays. Brackets around the array's size do not count as an array.

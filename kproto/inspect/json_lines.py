@@ -177,7 +177,7 @@ def encode_records(question: Question) -> Answer:
 
 
 def _message_and_version(question: Question) -> tuple[type[Message], int]:
-    """Return the class of the message that the question names, and the version."""
+    """Return the class and the version of the message that the question names."""
     name, kind = get_typed(question, "name", str), get_typed(question, "kind", str)
     try:
         cls, known_kind, known_key = message_class(name), kind_of(name), key_of(name)

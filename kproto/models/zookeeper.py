@@ -198,7 +198,7 @@ def next_deadline(state: ZooKeeperState) -> int | None:
 
 
 def owner_of(state: ZooKeeperState, tp: TopicPartition) -> str | None:
-    """Return the consumer that owns a partition, or None."""
+    """Return the consumer that owns a partition, or None if no consumer owns it."""
     return state.nodes.get(owner_path(state.group, *tp))
 
 

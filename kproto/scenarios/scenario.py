@@ -164,7 +164,7 @@ class ScenarioRun:
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the members' names: `written`, cut or extended to the number in the parameters."""
+        """Return the members' names: `written`, cut or extended to the parameter `members`."""
         count = self.parameters.members
         if count is None:
             return written

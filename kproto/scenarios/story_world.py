@@ -28,8 +28,8 @@ _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Clients without static membership.
 NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
-# Processing time of a batch in ms, in runs with the parameter `commit`. A member that is killed sooner after
-# a delivery has not processed the batch.
+# Processing time of a batch in ms, in runs with the parameter `commit`. If a member is killed
+# before this time has passed since a delivery, it has not processed the batch.
 _PROCESSING_MS = 5_000
 # The session timeout and the heartbeat interval, in ms, of a member whose scenario does not set them. 10 s is
 # the lowest default of all clients (sarama and kafka-clients 2.6), and 3 s is Kafka's default.

@@ -677,7 +677,7 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether the response has the expected error code (the first element) and all expected fields."""
+    """Return whether `response` has the error code (first element) and all other elements of `expected`."""
     return (
         bool(response)
         and (expected[0] == response[0] or "=" in expected[0])

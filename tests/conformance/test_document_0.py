@@ -5,7 +5,7 @@ the times that a schedule of `kproto scenario race` contains. The handler of the
 polls. In some schedules it also subscribes. In the others the program subscribes once, at its start.
 
 The test runs each schedule on a broker. After each poll, the printed assignment and event must be exactly
-those of the schedule's model.
+as in the schedule's model.
 
 Repeated output counts once, because the number of polls during a fetch depends on the computer.
 """

@@ -374,7 +374,7 @@ def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_ja
 
 
 def _plain(row: list[str]) -> list[str]:
-    """Replace what differs between runs in a row: numbers in names, the member's UUID, and the host."""
+    """Replace the parts of a row that differ between runs: numbers in names, the UUID, and the host."""
     cells = [re.sub(r"^(g1|test3?)-\d+$", r"\1", cell) for cell in row]
     cells[6] = re.sub(r"[0-9a-f-]{36}$", "UUID", cells[6])
     cells[7] = re.sub(r"^/.*", "/host", cells[7])

@@ -155,7 +155,7 @@ def test_every_row_is_there_once_whatever_process_is_killed(
 
 
 def committed(folder: Path) -> list[str]:
-    """Return the valid files of a folder: those that its log `_spark_metadata` lists."""
+    """Return the valid files of a folder: the files that its log `_spark_metadata` lists."""
     names: dict[str, None] = {}
     log = folder / "_spark_metadata"
     compacted = sorted(log.glob("*.compact"), key=lambda path: int(path.stem))[-1:]

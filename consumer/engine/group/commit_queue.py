@@ -34,9 +34,9 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The member id and generation that the commit must carry. If None, the commit carries those that are
-    # current when it is sent. Set in two cases: for the commit before a member leaves during a rebalance,
-    # and, with `policy="java"`, for the commit before JoinGroup.
+    # The member id and generation that the commit must carry. If None, the commit carries the member id
+    # and generation that are current when it is sent. Set in two cases: for the commit before a member leaves
+    # during a rebalance, and, with `policy="java"`, for the commit before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
@@ -120,7 +120,7 @@ class CommitQueue:
         return self._waiting.popleft()
 
     def due(self) -> int | None:
-        """Return the time (ms) of the earliest deadline in the queue, or None."""
+        """Return the time (ms) of the earliest deadline in the queue; None if no commit has a deadline."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:

@@ -126,7 +126,7 @@ class Committer:
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
-        """Return the next time (ms) at which a commit is due to be sent or times out, or None."""
+        """Return the next time (ms) at which a commit is due or times out; None if no time is set."""
         commit = self._queue.first
         has_backoff = commit is not None and self._in_flight is None and commit.retry_at > self._core.now
         return earliest(

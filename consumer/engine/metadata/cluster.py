@@ -215,7 +215,7 @@ class ClusterView:
             self.brokers[node] = BrokerAddress(node, host, port, rack or (broker.rack if broker else None))
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Forget the leader until the next Metadata response, because it may have moved."""
+        """Forget the leader until the next Metadata response, because the leader may have moved."""
         view = self.partition(partition)
         if view is not None:
             view.leader = None

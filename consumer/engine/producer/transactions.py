@@ -229,7 +229,7 @@ class TransactionManager:
         self.error = error
 
     def ensure_ready(self) -> bool:
-        """Request that the coordinator add new partitions. Return whether batches may be sent now."""
+        """Request the addition of new partitions to the transaction. Return whether batches may be sent."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
             # Only batches that were sent before the failure or the abort remain. They are sent again if the
             # abort has to wait for their responses.

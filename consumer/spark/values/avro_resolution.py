@@ -12,7 +12,7 @@ from .lanes import pa
 
 
 def common_type(node: AvroNode) -> AvroNode | None:
-    """Return the type to which all branches of a union can be converted, or None."""
+    """Return the type to which all branches of a union can be converted; None if no such type exists."""
     return node.merged if node.kind == "union" else None
 
 
@@ -78,7 +78,7 @@ def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
 
 
 def field_named(node: AvroNode, name: str) -> AvroField | None:
-    """Return the field with this name, or None."""
+    """Return the field with this name, or None if no field has the name."""
     return next((field for field in node.fields if field.names[0] == name), None)
 
 

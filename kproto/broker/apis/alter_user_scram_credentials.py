@@ -81,7 +81,7 @@ def _faults_by_user(broker: Broker, request: AlterUserScramCredentialsRequest) -
 
 
 def _change_fault(broker: Broker, change: Change) -> Fault | None:
-    """Return the error and Kafka's message for an invalid change, or None."""
+    """Return the error and Kafka's message for an invalid change; None if the change is valid."""
     if not change.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
     if change.mechanism not in NUMBERS:

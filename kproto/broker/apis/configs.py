@@ -189,7 +189,7 @@ def config_requirements(operation: Operation) -> tuple[Requirement, ...]:
 
 
 def config_error(access: Access, operation: Operation, resource: Any) -> ErrorCode | None:
-    """Return the error if the caller may not access the configs of a resource, or None."""
+    """Return the error if the caller may not access the configs of a resource; otherwise None."""
     if resource.resource_type not in _PERMISSIONS:
         return None
     acl_resource, error = _PERMISSIONS[resource.resource_type]

@@ -75,7 +75,7 @@ def _has_filter_value(creation: AclCreation) -> bool:
 
 
 def _acl_fault(creation: AclCreation) -> str | None:
-    """Return Kafka's message for an invalid ACL, or None."""
+    """Return Kafka's message for an invalid ACL; None if the ACL is valid."""
     if creation.resource_type == Resource.CLUSTER and creation.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not creation.resource_name:

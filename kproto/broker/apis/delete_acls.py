@@ -74,7 +74,7 @@ def _matching_acl(acl: Acl) -> DeleteAclsMatchingAcl:
 
 
 def _filter_fault(requested_filter: DeleteAclsFilter) -> str | None:
-    """Return Kafka's message for a filter with an undefined enum value, such as 99, or None.
+    """Return Kafka's message for a filter with an undefined enum value, such as 99; otherwise None.
 
     Kafka rejects filters with undefined enum values only in DeleteAcls. DescribeAcls accepts them.
     """

@@ -312,7 +312,7 @@ def _transaction_errors(
 
 
 def _transaction_message(error: ErrorCode) -> str | None:
-    """Return Kafka's message for an error of the transaction coordinator, or None."""
+    """Return Kafka's message for an error of the transaction coordinator; None if Kafka sends no message."""
     if error is ErrorCode.INVALID_TXN_STATE:
         return "Partition was not added to the transaction"
     if error is ErrorCode.NOT_ENOUGH_REPLICAS:

@@ -20,7 +20,7 @@ Fault = tuple[ErrorCode, str]
 def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
     """Return the error for a request that names another cluster or no voter; None for any other request.
 
-    `verb` is "Add" or "Remove". The checks are those of Kafka's KafkaRaftClient.
+    `verb` is "Add" or "Remove". The checks are the same as in Kafka's KafkaRaftClient.
     """
     if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
         message = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{broker.cluster_id}"'

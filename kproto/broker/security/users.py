@@ -67,11 +67,11 @@ class Users:
             credentials.pop(name, None)
 
     def password(self, name: str) -> str | None:
-        """Return the password of a user, or None."""
+        """Return the password of a user, or None if the user is unknown."""
         return self._passwords.get(name)
 
     def credential(self, mechanism: str, name: str) -> Credential | None:
-        """Return the SCRAM credential of a user, or None."""
+        """Return the SCRAM credential of a user, or None if the credential does not exist."""
         return self._credentials[mechanism].get(name)
 
     def decoy(self, mechanism: str, name: str) -> Credential:

@@ -89,7 +89,7 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
     """Send an OffsetCommit if the coordinator is known and a commit is allowed (sendOffsetCommitRequest).
 
-    Without a coordinator, the commit gets a time for its retry. An auto commit then also fails with a
+    If the coordinator is unknown, the retry of the commit is scheduled, and an auto commit also fails with a
     retriable error. If a commit is not allowed, because the member is not stable, the commit fails.
     """
     commit.result, commit.exception, commit.retry_at = None, None, None

@@ -3,8 +3,8 @@
 * While a poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
 
-* A `CommitCalled` of the contract marks the given offsets (MarkOffset), and calls the session's Commit, which
-  sends one OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors
+* A `CommitCalled` of the contract marks the event's offsets (MarkOffset), and calls the session's Commit,
+  which sends one OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors
   channel.
 
 * After the end of a session, Commit still sends the member id and generation of that session.
@@ -113,7 +113,7 @@ class CommitState(States):
 
 
 class CommitCall(Routine):
-    """One call of Commit: it marks the given offsets, and immediately flushes all marked offsets."""
+    """One call of Commit: it marks the event's offsets, and immediately flushes all marked offsets."""
 
     __slots__ = ("client", "offsets", "token")
     TABLE: ClassVar[Table]

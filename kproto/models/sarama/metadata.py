@@ -226,7 +226,7 @@ def _add_topics(queued_topics: dict[str, None] | None, topics: Topics) -> dict[s
 
 
 def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError | None) -> GoError | None:
-    """Return a shared refresh's first error for one of `topics`, or None."""
+    """Return a shared refresh's first error for one of `topics`, or None if none of them failed."""
     if topic_errors is None or isinstance(topic_errors, GoError):
         return topic_errors
     for topic in sorted(topic_errors):

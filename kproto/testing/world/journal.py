@@ -62,7 +62,7 @@ class Command(NamedTuple):
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
-    raised: str = ""  # The class of the exception that the call raised, or empty.
+    raised: str = ""  # The class of the exception that the call raised; "" without an exception.
 
 
 class ClientName(NamedTuple):

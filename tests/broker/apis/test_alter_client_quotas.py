@@ -1,7 +1,7 @@
 """AlterClientQuotas (KIP-546): quotas are set and removed, and invalid changes are rejected.
 
 tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random AlterClientQuotas
-requests with those of a real Kafka.
+requests with a real Kafka's responses.
 """
 
 from __future__ import annotations

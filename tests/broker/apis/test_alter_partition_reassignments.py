@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (KIP-455): the leader after a reassignment, and rejected reassignments.
 
 tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random
-AlterPartitionReassignments requests with those of a real Kafka.
+AlterPartitionReassignments requests with a real Kafka's responses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (KIP-546): the entities that a filter matches, and filters that are rejected.
 
 tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random DescribeClientQuotas
-requests with those of a real Kafka.
+requests with a real Kafka's responses.
 """
 
 from __future__ import annotations

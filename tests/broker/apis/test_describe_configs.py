@@ -148,7 +148,7 @@ def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
     """A config that `SETTINGS` contains has the type of its row. The other configs belong to the coordinators
     and have an integer type.
 
-    tests/conformance/test_dynamic_configs_like_kafka.py compares the types with those of a real Kafka.
+    tests/conformance/test_dynamic_configs_like_kafka.py compares the types with a real Kafka's types.
     """
     described = {config.name: ConfigType(config.config_type) for config in configs_of(client, 4, "1").configs}
     rows = {name: SETTINGS[name].type.config_type for name in described.keys() & SETTINGS.keys()}

@@ -1,7 +1,7 @@
 """ElectLeaders: preferred and unclean elections, and requests that are rejected.
 
 tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random ElectLeaders
-requests with those of a real Kafka.
+requests with a real Kafka's responses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that no correct client sends are answered as Kafka answers them.
 
 `tests/conformance/test_boundary_requests_like_kafka.py` compares the responses to further invalid requests
-with those of a real Kafka.
+with a real Kafka's responses.
 """
 
 from __future__ import annotations

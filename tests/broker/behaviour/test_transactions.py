@@ -1,7 +1,7 @@
 """Requests of transactional producers commit, abort and fence as in Kafka.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses to the requests of these tests with
-those of a real Kafka.
+a real Kafka's responses.
 """
 
 from __future__ import annotations

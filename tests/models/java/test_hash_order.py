@@ -26,7 +26,7 @@ def names(numbers: str) -> list[str]:
 def test_names_are_in_the_order_of_a_hash_map(count: int) -> None:
     """The iteration order of a hash table depends on the number of its buckets.
 
-    A HashMap doubles the number of buckets when it has more elements than three quarters of its buckets.
+    A HashMap doubles the number of buckets when it has more elements than three quarters of this number.
 
     A copied HashSet has enough buckets for one more element, so its order may differ from the original's.
     """

@@ -487,7 +487,7 @@ def _expire_offsets(context: GroupContext, group: ClassicGroup, retention_ms: in
     * In a Stable group with protocol type "consumer", only offsets of topics to which no member subscribes
       expire. Their retention begins with the commit.
 
-    The retention time in an OffsetCommit request (v2 to v4) always runs from the commit. The offset
+    The retention time in an OffsetCommit request (v2 to v4) always begins at the commit. The offset
     of a partition with a pending offset does not expire.
     """
     kept_topics: frozenset[str] = frozenset()
