@@ -136,7 +136,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100  # The broker hosts no topic with this id (KIP-516).
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103  # The request's topic id is not that of the log (KIP-516).
+    INCONSISTENT_TOPIC_ID = 103  # The log has another topic id than the request (KIP-516).
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106

@@ -7,7 +7,7 @@ Rules:
 
 * The sensors are updated with these values once per second and before a snapshot.
 
-* The sizes and record counts of fetches are recorded when a response arrives. The record counts are those of
+* The sizes and record counts of fetches are recorded when a response arrives. The record counts come from
   the batch headers.
 
 * Consumed bytes are counted for each partition, once all its records in a response have been returned.

@@ -147,7 +147,7 @@ class AdminRunner:
                 runtime.end(now() + _END_MS)
 
 
-# The admin client's options. Those for TLS and SASL are in `NAMES`.
+# The admin client's own options. The options for TLS and SASL are in `NAMES`.
 _OWN_OPTIONS: Final = (
     "client_id",
     "dialer",

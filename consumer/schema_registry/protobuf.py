@@ -87,7 +87,8 @@ class _Decoder(Generic[M]):
     def _request_message_type(self, id_and_indexes: _IdAndIndexes) -> Any:
         """Request a schema, and return the class of one of its messages.
 
-        Raises RegistryFailed, and ValueError if the schema does not have the message.
+        Raises RegistryFailed if the registry does not return the schema. Raises ValueError if the schema does
+        not have the message.
         """
         schema_id, indexes = id_and_indexes
         schema = self._registry.schema(schema_id, SERIALIZED)

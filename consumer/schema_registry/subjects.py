@@ -81,7 +81,7 @@ class RequestedOnce(Generic[K, V]):
         self._tasks: dict[K, asyncio.Task[V]] = {}
 
     def get(self, key: K) -> V:
-        """Return the result for the argument `key`. Raises the errors of the function."""
+        """Return the cached result for `key`, or request it. Raises the errors of the request."""
         if key not in self._results:
             self._results[key] = self._request(key)
         return self._results[key]

@@ -164,8 +164,8 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    With `open_start`, the range was planned from the start of the log, and it is not a loss if this start has
-    moved since then. With `open_end`, it was planned to the log's end, which later actions determine again.
+    With `open_start`, the range was planned from the log's start. A later move of this start loses nothing.
+    With `open_end`, the range was planned to the log's end, which later actions determine again.
     """
 
     topic: str

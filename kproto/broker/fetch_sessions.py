@@ -150,8 +150,8 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """The partitions of one Fetch: those of its session if `incremental` is true, otherwise those in
-    `requested`.
+    """The partitions of one Fetch: the session's partitions if `incremental` is true, otherwise the
+    partitions in `requested`.
     """
 
     requested: dict[Key, FetchPartition]

@@ -115,7 +115,7 @@ class PartitionProducers:
     ) -> None:
         """Record an attempt to write the first batch of a transaction.
 
-        An attempt in a newer epoch replaces those of older epochs.
+        An attempt in a newer epoch replaces the attempts of older epochs.
         """
         state = self._verifications.setdefault(
             producer_id, VerificationState(epoch, first_sequence, starts_at_zero, now)

@@ -1,7 +1,7 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
 The metadata and the assignment begin with an int16, the version. `ConsumerProtocolSubscription` (R181) or
-`ConsumerProtocolAssignment` (R184) follows. The rules are those of Kafka's `ConsumerProtocol`:
+`ConsumerProtocolAssignment` (R184) follows. The rules follow Kafka's `ConsumerProtocol`:
 
 * R182: version 3 is written unless the caller requests another version. Topics and partitions are sorted, so
   equal subscriptions have equal bytes (M74).

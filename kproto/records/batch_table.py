@@ -82,7 +82,7 @@ class FetchedPart:
 def wanted_batches(
     part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Iterator[Batch]:
-    """Iterate over the batches of a part; skip those without records that the reader wants."""
+    """Iterate over the batches of a part; skip batches without records that the reader wants."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
         if not (
@@ -158,7 +158,7 @@ def _build_with_numpy(
 ) -> Table | None:
     """Build the table of the batches of the parts at `part_indexes`, with numpy.
 
-    Returns None if a batch is malformed or not of magic 2, or if there are no complete batches.
+    Returns None if a batch is malformed or not of magic 2, or if no batch is complete.
     """
     starts: list[int] = []
     header_views: list[memoryview] = []

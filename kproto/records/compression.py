@@ -165,7 +165,7 @@ def decompress_blocks(
     *,
     old_lz4: bool = False,
 ) -> Iterator[bytes]:
-    """Iterate over blocks of the decompressed bytes. Arguments and errors are those of `decompress`.
+    """Iterate over blocks of the decompressed bytes. Has the arguments and errors of `decompress`.
 
     A block is at most 1 MiB for gzip, 128 KiB for zstd, 4 MiB for lz4, and 22 times its compressed size for
     snappy.
@@ -202,8 +202,8 @@ def decompress_into(
 ) -> int | None:
     """Decompress to the start of `out`; return the number of bytes written, or None if `out` is too small.
 
-    Readers use this function to decompress many batches into one arena. Arguments and errors are those of
-    `decompress`.
+    Readers use this function to decompress many batches into one arena. It has the arguments and errors
+    of `decompress`.
     """
     limit, raised_limit = _limits(len(data), max_decompressed, begins)
     if codec == _SNAPPY:

@@ -1,4 +1,4 @@
-"""Create certificates for tests: those of a private authority, a server and a client.
+"""Create the certificates of a private authority, a server and a client for tests.
 
     made = certificates(folder)                      # PEM files: made.ca, made.server, made.client
     with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:

@@ -35,7 +35,7 @@ store your applications, so the members of a loaded world only read records.
 
 An application is an object that you define. Each of these methods is optional:
 
-* `assigned(partitions)`, `revoked(partitions)` and `lost(partitions)` are those of
+* `assigned(partitions)`, `revoked(partitions)` and `lost(partitions)` are called like the methods of a
   `consumer.RebalanceListener`.
 
 * The methods may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). The

@@ -105,7 +105,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     `protocol_type` is "consumer" for consumers, and "" for a classic group that has only committed offsets.
 
-    `assignor` is the name of the assignor, or None if the group has none.
+    `assignor` is the name of the group's assignor, or None for a group without an assignor.
 
     `authorized_operations` is None if the operations were not requested.
 

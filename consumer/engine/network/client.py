@@ -629,7 +629,7 @@ class NetworkClient:
         self.finished.append(call)
 
     def _name_all_addresses(self, call: Call) -> None:
-        """If a call for any broker timed out, list every address in its error, not only the last one."""
+        """If a call that any broker may answer timed out, list every address in its error."""
         error, addresses = call.error, sorted(self._selector.addresses())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return

@@ -667,7 +667,7 @@ class SubscriptionState:
         return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.needs_commit}
 
     def processed_states(self) -> dict[TopicPartition, PartitionState]:
-        """Return the states of the partitions with a processed offset. Java's consumer commits them all."""
+        """Return the states of the partitions with a processed offset. Java commits all of them."""
         return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
     def committed_states(self) -> dict[TopicPartition, PartitionState]:

@@ -17,7 +17,7 @@ Rules (Java's Sender and TransactionManager):
   counted, and their number is reported at increasing intervals.
 
 * Independently of the reports, each delivery, `flush()` or `close()` that waits for a failed record raises
-  its error.
+  the record's error.
 """
 
 from __future__ import annotations

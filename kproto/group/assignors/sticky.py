@@ -461,7 +461,8 @@ class _GreedyAssignment:
         """Move a partition to the member `target`.
 
         If another partition of the topic was moved in the opposite direction, from `target` to this
-        partition's original owner, it is moved back instead, provided that this improves the balance.
+        partition's original owner, the other partition is moved back instead, provided that this improves
+        the balance.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         opposite_moves = self.moves.get((partition.topic, target, source))

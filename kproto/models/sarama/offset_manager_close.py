@@ -53,7 +53,7 @@ class LastFlush(Routine):
 
 
 def _on_stopped(closing: LastFlush, payload: object) -> None:
-    """Close the partitions, and start the first flush unless offsets are not committed automatically."""
+    """Close the partitions, and start the first flush if offsets are committed automatically."""
     offsets = closing.offsets
     offsets.close(list(offsets.partition_offsets) if closing.targets is None else closing.targets)
     if offsets.committer is None or closing.attempts <= 0:

@@ -12,7 +12,7 @@ from ..world import Consumer, ModelClient, Observation, World
 Invariant = Callable[[World], None]
 
 END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
-# The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
+# The kinds of observations that change a position. The kinds in END_KINDS end the ownership.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
 # The time in ms by which an operation may exceed its deadline, because the world may first process a tick and

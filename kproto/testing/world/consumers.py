@@ -491,7 +491,7 @@ class Consumer(EngineClient):
     def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_ms: int | None = None
     ) -> object:
-        """Commit these offsets, or the positions of all owned partitions.
+        """Commit `offsets`, or the positions of all owned partitions if `offsets` is None.
 
         Returns a token, which is a key of `done` when the commit is done. A commit that takes longer than
         `timeout_ms` fails with RequestTimedOut.

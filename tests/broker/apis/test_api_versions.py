@@ -1,4 +1,4 @@
-"""ApiVersions lists the versions of all APIs. With UNSUPPORTED_VERSION, it lists only its own versions."""
+"""ApiVersions lists the versions of all APIs. A response with UNSUPPORTED_VERSION lists only ApiVersions."""
 
 from __future__ import annotations
 

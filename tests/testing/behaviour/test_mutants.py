@@ -1,4 +1,4 @@
-"""Each mutant of the engine breaks its invariant; the original engine keeps all invariants."""
+"""Each mutant of the engine breaks the invariant listed for it; the original engine keeps all invariants."""
 
 from __future__ import annotations
 

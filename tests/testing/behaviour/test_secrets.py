@@ -369,7 +369,7 @@ def test_a_password_in_a_config_is_hidden(kind: str, name: str) -> None:
 
 @contextmanager
 def running_command(*words: str) -> Generator[subprocess.Popen[str]]:
-    """Run a command of kproto during the `with` block. If it has not ended at the end, it is killed."""
+    """Run a command of kproto during the `with` block. The end of the block kills a running command."""
     with subprocess.Popen(
         [sys.executable, "-m", "kproto", *words],
         stdout=subprocess.PIPE,
