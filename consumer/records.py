@@ -107,7 +107,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "missing": a subscribed topic, or an assigned partition, does not exist;
 
     * "stalled": no record of `partitions` was returned for `stall_report_ms`, although their logs contain
-      records after the positions; `reason` is that of `Consumer.why`;
+      records after the positions; `reason` contains the result of `Consumer.why`;
 
     * "end": the application has read `partitions` up to their end offset, `offset`. With read_committed, this
       is the last stable offset. Only reported with `enable_partition_eof`;

@@ -12,7 +12,7 @@ from kproto.errors import KprotoError
 
 @contextmanager
 def broker(description: str, topics: dict[str, int]) -> Generator[str]:
-    """Create the topics on the cluster named by --bootstrap, or on an embedded broker; yield the address."""
+    """Create the topics on the cluster at --bootstrap, by default an embedded broker; yield the address."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
     options = parser.parse_args()

@@ -203,7 +203,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def metadata(
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> ClusterView:
-        """Request the metadata of `topics`, or of all topics if None, and return the updated view."""
+        """Request the metadata of `topics` (None: all topics), and return the updated view."""
         names = check.optional(check.topics, "topics", topics)
         plan = cluster_plans.read_metadata(self.view, names, self._runner.clock)
         return await self._runner.run("metadata", plan, self._runner.timeout_ms(timeout))

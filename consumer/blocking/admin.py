@@ -177,7 +177,7 @@ class Admin(BoundToProcess, Block):
     # ---- metadata
 
     def metadata(self, topics: Iterable[str] | None = None, timeout: float | None = None) -> ClusterView:
-        """Request the metadata of `topics`, or of all topics if None, and return the updated view."""
+        """Request the metadata of `topics` (None: all topics), and return the updated view."""
         return run_to_end(self._operations.metadata(topics, timeout))
 
     def topics(self, timeout: float | None = None) -> dict[str, int]:

@@ -53,7 +53,7 @@ class Held:
     called at its end, and may raise there.
 
     `on_signal` is called when a signal arrives, so that it can end a wait inside the block. `numbers` are the
-    signals to delay, by default those in `_delayed`. In threads other than the main thread, in which Python
+    signals to delay, by default `_delayed`. In threads other than the main thread, in which Python
     calls no signal handlers, the block has no effect.
     """
 

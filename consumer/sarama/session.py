@@ -148,7 +148,7 @@ class Session:
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Set the mark to `offset`, that of the next record to read, even if it is lower than the last mark.
+        """Set the mark to `offset`, the next offset to read, even if `offset` is lower than the last mark.
 
         The next session begins reading at this offset. After a reset in `setup`, the current session already
         begins there. sarama's ResetOffset only moves the mark backward.

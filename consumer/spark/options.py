@@ -224,8 +224,8 @@ def parse(options: Mapping[str, str]) -> Options:
 def _divide_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the options of the source and sink, and the ``kafka.*`` options without their prefix.
 
-    The former have their documented names, the latter are in lower case. Raises ConfigError for an option
-    that does not exist.
+    The options of the source and sink have their documented names, and the ``kafka.*`` options are in lower
+    case. Raises ConfigError for an option that does not exist.
     """
     values: dict[str, str] = {}
     client: dict[str, str] = {}

@@ -252,7 +252,7 @@ class Broker:
     ) -> tuple[transactions.TransactionAction, ...]:
         """Apply an event to the transaction coordinator, send its responses and write its markers.
 
-        Returns the actions of this event, without those of the `MarkersWritten` events that follow it.
+        Returns the actions of this event, without the actions of the `MarkersWritten` events that follow.
         """
         actions = tuple(transactions.step(self.transactions, event, now))
         self.actions.append(TransactionCoordinatorStep(event, actions))

@@ -96,7 +96,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _period(text: str) -> int | None:
-    """Parse a duration to ms, such as 24h, or 86400000 as for Kafka's tool. -1 is None, the default."""
+    """Parse a duration to ms: 24h, or 86400000 as for Kafka's tool. For -1, the default, return None."""
     if text == "-1":
         return None
     return duration(f"{text}ms" if text.isdigit() else text)

@@ -287,7 +287,8 @@ def _explain_partition(
 
     `claims` contains a pair (generation, member id) for each member that reports the partition as owned.
     Pairs are sorted by generation, the newest last. `settled_owners` also has the owners of withheld
-    partitions, which `owners` lacks. `owned_counts` are the members' numbers of partitions before.
+    partitions, which `owners` lacks. `owned_counts` contains the number of partitions that each member
+    owned before the assignment.
     """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))

@@ -74,7 +74,7 @@ class PartitionRecord(Message, versions="0-2", flexible="0+"):
     partition_epoch: Int32 = -1
     # The log directory of each replica, in the order of `replicas` (KIP-858).
     directories: list[Uuid] = field("1+", default=[])
-    # The replicas outside the ISR that have all committed records (KIP-966).
+    # The replicas that have all committed records but are not in the ISR (KIP-966).
     eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=1)
     # The last known eligible replicas. One of them may become leader if the ISR and
     # `eligible_leader_replicas` are both empty (KIP-966).

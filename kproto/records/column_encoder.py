@@ -230,8 +230,8 @@ def _encode_records(
 ) -> tuple[memoryview, list[int]]:
     """Encode the records of several batches together; return the bytes and the position of each batch.
 
-    `batch_starts` contains the index of each batch's first row. Its last element is the number of rows. In
-    the same way, the last position is the number of bytes.
+    `batch_starts` contains the index of each batch's first row. Its last element is the number of rows. The
+    last of the returned positions is the number of bytes.
     """
     count = np.diff(batch_starts)
     offset_delta = np.arange(len(timestamps)) - np.repeat(batch_starts[:-1], count)

@@ -6,7 +6,7 @@ The inputs come from a simulated group, in which no two members own the same par
 generations differ. Eager members report owned partitions in user data of version 0 or 1, or not at all.
 
 If members subscribe to different topics, kproto uses the general algorithm of the current release. Its
-assignments must be at least as balanced as those of 2.6.
+assignments must be at least as balanced as the assignments of 2.6.
 """
 
 from __future__ import annotations

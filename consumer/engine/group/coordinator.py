@@ -181,7 +181,7 @@ class CoordinatorLookup:
             address_or_error = coordinator_of(call.response, call.version)
             if isinstance(address_or_error, BrokerAddress):
                 address = address_or_error
-                # The metadata may not list this broker yet, or may have an old address of the broker.
+                # The metadata may still lack this broker, or have an old address of the broker.
                 core.view.set_address(address.id, address.host, address.port)
                 self._set_node(address.id)
                 return

@@ -22,7 +22,7 @@ from kproto.validation import encodable_text
 
 from ..metrics import Metric
 
-# A metric group whose name starts with one of these belongs to the clients' own metrics.
+# A metric group whose name starts with one of these prefixes belongs to the clients' own metrics.
 _CLIENT_PREFIXES: Final = ("consumer", "producer", "admin-client")
 
 

@@ -39,8 +39,8 @@ S = OpenState
 
 
 class ConsumePartition(Routine):
-    """One call of ConsumePartition. `receiver` then resumes with "partition_opened" and either the partition
-    consumer or the error.
+    """One call of ConsumePartition. At its end, `receiver` resumes with "partition_opened" and the partition
+    consumer, or the error if the call failed.
     """
 
     __slots__ = ("child", "client", "newest_offset", "offset", "partition", "receiver")

@@ -359,7 +359,7 @@ class Flush(Routine):
 
 
 def _begin(flush: Flush, payload: object) -> None:
-    """Start the flush, unless the generation is changing: `unlock_generation` then starts it."""
+    """Start the flush. While the generation is changing, leave the start to `unlock_generation`."""
     if flush.offsets.writing:
         flush.offsets.locked_out.append(flush)
         return

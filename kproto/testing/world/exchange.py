@@ -234,7 +234,7 @@ class NetworkExchange(WorldState):
                     self._observe_response(event, action)
 
     def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
-        """Record the offsets that a commit stored, and note the response's fencing errors on its connection.
+        """Record the offsets that a commit stored, and note the fencing errors in the response.
 
         The client is observed as fenced only when it receives the response.
         """

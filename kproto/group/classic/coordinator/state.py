@@ -386,7 +386,7 @@ class CoordinatorState:
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> ClassicGroup:
-        """Return the group, or a new Dead group, which is not stored, if it does not exist."""
+        """Return the group. If it does not exist, return a new Dead group, which is not stored."""
         return self.groups.get(group_id) or ClassicGroup(group_id)
 
 
