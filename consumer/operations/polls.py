@@ -650,7 +650,7 @@ def first_offsets(
 
 
 def check_group(options: ConsumerOptions) -> str:
-    """Return the id of the consumer's group. Raise IllegalState if it has none (M133)."""
+    """Return the id of the consumer's group. Raise IllegalState if `group_id` is not set (M133)."""
     if options.group_id is None:
         raise IllegalState("this consumer has no group_id")
     return options.group_id

@@ -14,8 +14,8 @@ A SyncProducer waits for each message. A QueueProducer has an input queue and re
 
 Rules, as in sarama's sync_producer.go and async_producer.go, except where a rule says otherwise:
 
-* The defaults are those of `Producer`: idempotence, acks="all", and Java's partitioning of keys. By default,
-  sarama's producer waits only for the leader, and hashes keys with FNV-1a.
+* The defaults are the same as in `Producer`: idempotence, acks="all", and Java's partitioning of keys. By
+  default, sarama's producer waits only for the leader, and hashes keys with FNV-1a.
 
 * Each result is returned once: `successes` returns the delivered messages if return_successes is set, and
   `errors` returns the failed ones if return_errors is set. Errors that are not returned are logged.

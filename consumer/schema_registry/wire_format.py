@@ -110,7 +110,7 @@ def _decode_id(data: bytes) -> SchemaId:
 def header_id(header: bytes, *, indexed: bool) -> bytes | None:
     """Return the bytes of the schema id at the start of a header, or None if the id is missing or incomplete.
 
-    If `indexed` is true, message indexes follow the id, and are returned with it.
+    If `indexed` is true, message indexes follow the id, and are returned with the id.
     """
     end = SIZES.get(header[0], 0) if header else 0
     if not end or len(header) < end:

@@ -170,7 +170,7 @@ class Builder:
     def _decode_together(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
         """Decode all records together, or return None if they have to be decoded in several parts.
 
-        The latter is the case for too many records, for records that are too large when decompressed, and for
+        The result is None for too many records, for records that are too large when decompressed, and for
         a message format older than Kafka 0.11.
         """
         if has_too_many_records(records) or _is_message_set(records):

@@ -348,7 +348,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Return the offset at which to continue after the log no longer contains `position`.
+    """Return the offset at which to continue if the log no longer contains `position`.
 
     Any lost records are reported first. The offset is at most the end of the slice. If the slice begins at
     the start of the log, records that were deleted before its first fetch are not lost.

@@ -3,7 +3,7 @@
 Rules:
 
 * A batch is stored and sent whole, without being decoded. Apart from compaction, only a search by timestamp
-  decodes stored records: those of the batch that contains the result.
+  decodes stored records: the records of the batch that contains the result.
 
 * Offsets increase from batch to batch, so a fetch finds its batches by binary search. Between batches,
   offsets are missing only where compaction removed a whole batch.

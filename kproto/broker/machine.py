@@ -406,7 +406,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _take_request_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error to inject into a request, or None.
+    """Return the error to inject into a request; None if no error is to be injected.
 
     All pieces of a large request get the error that was injected into its first piece.
     """

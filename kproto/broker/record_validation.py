@@ -66,7 +66,7 @@ def timestamp_limits(topic: Topic, settings: Settings, now: int) -> tuple[int, i
 
 
 def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted: bool) -> RecordsFault | None:
-    """Return the error for a batch that contains invalid records, or None.
+    """Return the error for a batch that contains invalid records; None if all records are valid.
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
     compacted topics need keys.
@@ -75,7 +75,7 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     timestamp of a record without a key is not checked.
 
     The first record with a wrong offset ends the check. If its timestamp and key are valid, the error is
-    UNKNOWN_SERVER_ERROR, as in Kafka. Otherwise, the error is that of the invalid timestamps and keys.
+    UNKNOWN_SERVER_ERROR, as in Kafka. Otherwise, the invalid timestamps and keys determine the error.
 
     If the package that decompresses the records is missing, only the maximum timestamp in the batch header is
     checked. Raises RecordError for malformed records.

@@ -299,7 +299,7 @@ def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Ad
 
 
 def _endpoints_in(response: Any) -> Iterator[Any]:
-    """Yield each struct that contains a broker's host and port; the response itself may be one."""
+    """Yield each struct that contains a broker's host and port; the response itself may be such a struct."""
     for name in _ADDRESS_FIELDS.get(cast("type[Message]", type(response)), ()):
         yield from (endpoint for endpoint in getattr(response, name) if endpoint.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

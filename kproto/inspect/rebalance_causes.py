@@ -147,8 +147,8 @@ class RebalanceCauses:
     def explain(self, generation: SeenGeneration) -> tuple[str, list[RemovedMember]]:
         """Return the cause of the generation, and the members that the coordinator removed before it.
 
-        The removed members are marked as gone. Call this once per generation, in ascending order: departures
-        and partition counts are compared with those of the last call.
+        The removed members are marked as gone. Call this once per generation, in ascending order: a call
+        uses the departures and the changes of partition counts since the previous call.
         """
         generation.is_explained = True
         earlier = [number for number in self.generations if number < generation.number]

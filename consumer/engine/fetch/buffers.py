@@ -430,8 +430,8 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is left for the application.
 
-        Usually the call returns all remaining records. If they need more than `MAX_DECODED_BYTES`, it returns
-        only those of the next batch.
+        If the remaining records need at most `MAX_DECODED_BYTES`, the call returns all of them. Otherwise it
+        returns only the records of the next batch.
 
         If `decodes_in_parts` is true, or the next batch needs more than `MAX_DECODED_BYTES`, the call returns
         at most `PART_RECORDS` records.

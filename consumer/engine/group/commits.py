@@ -16,7 +16,8 @@
 * ILLEGAL_GENERATION ends the membership only if the member still has the member id and generation that
   the commit names (M3).
 
-* If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
+* If a topic is re-created after the call of `commit` and before the request is sent, the offset is not sent
+  (KIP-516).
 
 * A coordinator before Kafka 4.2 identifies topics by name, so it would accept the offset for a re-created
   topic. Before each commit to such a coordinator, the consumer requests the topic ids. It does not send an

@@ -61,7 +61,7 @@ from ..requests import (
 
 # The offsets to commit: partition -> (offset, leader epoch, metadata).
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
-# A callback that is called once, with None or with the error of the commit.
+# A callback that is called once: with None if the commit has succeeded, otherwise with its error.
 OnCommitted = Callable[[KprotoError | None], None]
 
 # Errors after which the client does not know whether the coordinator has received the commit.
@@ -102,9 +102,9 @@ class InitialCommits:
         state.mark_dirty()
 
     def due(self) -> int | None:
-        """Return when the next initial commit is due (ms), or None.
+        """Return when the next initial commit is due (ms).
 
-        None means that no start offset waits for its commit, or that a commit is in flight.
+        The result is None if no start offset waits for its commit, or if a commit is in flight.
         """
         return self._retry_at if self._uncommitted_states and not self._in_flight else None
 

@@ -123,9 +123,9 @@ class GroupStatus:
 
     @property
     def poll_error(self) -> KprotoError | None:
-        """The error that each poll raises, or None.
+        """The error that each poll raises; None if polls raise no error.
 
-        The error is the final error, or that of an assignment that the member cannot use.
+        It is the final error, or the error of an assignment that the member cannot use.
         """
         if not self.in_group:
             return None

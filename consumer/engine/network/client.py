@@ -238,7 +238,7 @@ class NetworkClient:
         return None
 
     def ready_node(self, preferred: int | None, now: int) -> int | None:
-        """Return a broker to which a request can be sent now on lane MAIN, or None.
+        """Return a broker to which a request can be sent now on lane MAIN; None if no such broker exists.
 
         If `preferred` is such a broker, it is returned. Otherwise, the one with the fewest requests in flight
         is returned.
@@ -688,7 +688,7 @@ class NetworkClient:
             tried_before = address in call.tried
             call.tried[address] = why
             untried_addresses = self._selector.untried(call)
-            # A read-only request may be sent to another address even if the broker may have received it.
+            # A read-only request may be sent to another address even if this broker may have received it.
             is_idempotent = call.message.__api_key__ in READ_ONLY
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
             try_elsewhere = (

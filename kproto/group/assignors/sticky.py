@@ -297,7 +297,7 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Return the index of a member whose rack has a replica of the partition, or None.
+        """Return the index of a member whose rack has a replica of the partition; None without such a member.
 
         The search begins at the index `start` and wraps around at the end of `members`.
         """

@@ -31,7 +31,7 @@ def test_without_a_resource_no_metrics_are_requested_for_five_minutes(client: Cl
 
 
 def test_a_subscription_id_is_that_of_kafka() -> None:
-    """The expected subscription id is that of a real Kafka 4.4.0 that has no subscriptions."""
+    """A real Kafka 4.4.0 without subscriptions returns this subscription id."""
     assert subscription_id((), 300_000, CLIENT_INSTANCE) == 93577865
 
 

@@ -120,6 +120,6 @@ def test_client_metrics_exist_while_a_config_is_set(stage: Stage, client: Client
 
 
 def test_append_does_not_apply_to_client_metrics(client: Client) -> None:
-    """The error message is that of a real Kafka 4.4.0."""
+    """A real Kafka 4.4.0 returns this error message."""
     message = "Can't APPEND to key metrics because its type is not LIST."
     assert alter_client_metrics(client, "one", APPEND, "metrics", "a") == (ErrorCode.INVALID_CONFIG, message)
