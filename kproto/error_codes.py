@@ -205,7 +205,7 @@ REFRESH_METADATA: frozenset[int] = frozenset(
     }
 )
 
-# The codes whose exception in Kafka is a RetriableException. They include those of REFRESH_METADATA.
+# The codes whose exception in Kafka is a RetriableException. They include the codes of REFRESH_METADATA.
 RETRIABLE: frozenset[int] = REFRESH_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,

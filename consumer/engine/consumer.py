@@ -647,7 +647,7 @@ class ConsumerEngine:
                 raise
 
     def handle_deadlines(self) -> None:
-        """Handle the deadlines that have passed: those of partitions, of the group and of close."""
+        """Handle the passed deadlines of all parts, such as partitions, the group and close."""
         if self.closed:
             return
         core = self.core

@@ -88,7 +88,7 @@ class _Decoder(Generic[T]):
         if reader_schema is not None:
             # Text that is not a JSON Schema is an error before its references are requested.
             _parsed_json(reader_schema)
-            # With validate=False, too, an invalid schema is an error.
+            # An invalid schema is an error even with validate=False.
             check = check_function(registry.parse(reader_schema, references, "JSON"))
             self._reader_check = check if validate else None
         self._writer_checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._request_check)

@@ -90,7 +90,7 @@ class TokenSource:
 
     @property
     def last(self) -> Secret | None:
-        """The last token, or None."""
+        """The last token, or None before the first one."""
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
@@ -298,10 +298,10 @@ class Endpoint:
 def requested_token(
     url: str, headers: Mapping[str, str], form: Mapping[str, str], context: ssl.SSLContext | None, cure: str
 ) -> Token:
-    """Return the token that an OIDC endpoint issues in response to `form`. Raises NoToken.
+    """Return the token that an OIDC endpoint issues in response to `form`.
 
-    If the endpoint rejects the client, the error message ends with `cure`, a question that suggests the
-    remedy.
+    Raises NoToken if the request fails. If the endpoint rejects the client, the error message ends with
+    `cure`, a question that suggests the remedy.
     """
     from urllib.parse import urlencode
 

@@ -156,7 +156,7 @@ class _Direction:
     def _skip_bytes(self, count: int, data: bytes = b"") -> None:
         """Count unread bytes, and stop decoding until the start of a frame is found.
 
-        `data` holds the skipped bytes, if the capture contains them.
+        `data` contains the unread bytes, or nothing if the capture lacks them.
         """
         self.unread_bytes += count
         self.is_encrypted = self.is_encrypted or data[:2] == b"\x16\x03"

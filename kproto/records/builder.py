@@ -41,9 +41,9 @@ from .record import (
     small_varints,
 )
 
-# The header fields that the CRC does not cover: those before it, and the CRC itself.
+# The header fields that the CRC does not cover: the fields before the CRC, and the CRC itself.
 _UNCHECKED = struct.Struct(">qiibI")
-# The header fields that the CRC covers: those after it.
+# The header fields that the CRC covers: the fields after the CRC.
 _CHECKED = struct.Struct(">hiqqqhii")
 # The header fields producerId, producerEpoch and baseSequence, and their position in the header.
 _PRODUCER_FIELDS = struct.Struct(">qhi")

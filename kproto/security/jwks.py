@@ -6,7 +6,7 @@
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
 * A token is verified with the first key that fits. A key fits if three conditions hold: its type suits the
-  token's algorithm, its "use" is "sig" or missing, and, if the token has a "kid", the key has it too.
+  token's algorithm, its "use" is "sig" or missing, and its "kid" is the token's "kid", if the token has one.
 
 * If several keys fit, only those whose "alg" is missing or is the token's algorithm are considered.
 

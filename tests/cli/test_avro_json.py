@@ -38,8 +38,8 @@ def record(**fields: Any) -> dict[str, Any]:
 DECIMAL = logical("bytes", "decimal", precision=9, scale=2)
 COLOR = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
 PAIR = {"type": "fixed", "name": "Pair", "size": 2}
-# A type, a JSON value, and the JSON that results from encoding and decoding the value, unless the result
-# equals the value.
+# A type, a JSON value, and the JSON that results from encoding and decoding the value. A result that equals
+# the value is omitted.
 ROUND_TRIPS: list[tuple[Any, ...]] = [
     ("null", None),
     ("boolean", True),

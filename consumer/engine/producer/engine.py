@@ -387,7 +387,7 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        if not batch.count:  # Ctrl-C interrupted the append of its first record.
+        if not batch.count:  # Ctrl-C interrupted the append of the first record.
             queue.waiting.remove(batch)
             self.responses.end_batch(batch)
             self.schedule.reschedule(queue)

@@ -115,7 +115,7 @@ class AvroNode:
 
     @property
     def merged(self) -> AvroNode | None:
-        """The type to which all branches of this union can be converted, or None."""
+        """The type to which all branches of this union can be converted, or None if no such type exists."""
         kinds = {branch.kind for branch in self.inner if not branch.logical}
         if len(self.inner) == 1:
             return self.inner[0]

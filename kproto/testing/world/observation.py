@@ -29,7 +29,8 @@ class Observation(NamedTuple):
 
     * "committing": a commit was requested. Detail: the token and the offsets to commit;
 
-    * "committed": the commit is complete. Detail: the token, the offsets, and the error or None;
+    * "committed": the commit is complete. Detail: the token, the offsets, and the error, or None without an
+      error;
 
     * "stored": the coordinator stored offsets of the group. Detail: partition -> offset;
 

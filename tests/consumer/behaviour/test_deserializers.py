@@ -46,7 +46,7 @@ def options(group: str | None = None, **more: Any) -> dict[str, Any]:
 def read_and_skip(consumer: Consumer[Any, Any], *, limit: int = 500) -> tuple[list[Any], list[int]]:
     """Read all records, and skip those that cannot be read.
 
-    Return the values of the records that were read, and those of the records that were skipped.
+    Return the values of the records that were read, and the values of the skipped records.
     """
     values: list[Any] = []
     skipped: list[int] = []
