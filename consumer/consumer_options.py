@@ -102,7 +102,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults.
 
-    The defaults are those of Java's consumer, except where the option's description in `CONSUMER` gives a
+    The defaults are Java's defaults, except where the option's description in `CONSUMER` gives a
     reason.
     """
 

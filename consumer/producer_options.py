@@ -83,7 +83,7 @@ BATCH_SIZE = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults.
 
-    The defaults are those of Java's producer, except where the option's description in `PRODUCER` gives the
+    The defaults are Java's defaults, except where the option's description in `PRODUCER` gives the
     reason for another default.
     """
 

@@ -2,8 +2,8 @@
 
     Consumer("broker:9092", dialer=ProxyDialer("socks5://alice:secret@proxy:1080"))
 
-The proxy resolves the names of the brokers. The supported proxy protocols are those of the package
-python-socks.
+The proxy resolves the names of the brokers. The package python-socks determines the supported proxy
+protocols.
 """
 
 from __future__ import annotations

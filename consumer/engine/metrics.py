@@ -203,7 +203,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
 class Metric(msgspec.Struct, frozen=True):
     """The value of one metric at the time of a snapshot.
 
-    `name`, `group` and `tags` are those of Kafka's Java client. `unit` is the unit of `value`, such as "ms"
+    `name`, `group` and `tags` follow Kafka's Java client. `unit` is the unit of `value`, such as "ms"
     or "bytes/s".
 
     `value` is None while there is nothing to measure. Java reports NaN or -1 in this case.

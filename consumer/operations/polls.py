@@ -389,8 +389,8 @@ class PollOperations:
             runtime.apply_if_open(ev.PollEnded())
             raise
         # After an interrupt or a cancellation the engine takes back the records, because the caller does not
-        # receive them. If the engine has not begun this poll, its last returned records are those of the
-        # previous poll. The caller has received these, so they count as processed.
+        # receive them. If the engine has not begun this poll, its last returned records come from the
+        # previous poll. The caller has received these records, so they count as processed.
         except BaseException:
             if self.engine.polls > polls_before:
                 runtime.owed += _TAKE_BACK

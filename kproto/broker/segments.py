@@ -5,7 +5,7 @@ A new segment is rolled before a batch with which the active segment would excee
 A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after the timestamp
 of the segment's first batch (LogSegment.shouldRoll).
 
-The timestamps are those of the records: the clock is not read.
+These timestamps come from the records: the clock is not read.
 """
 
 from __future__ import annotations

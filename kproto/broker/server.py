@@ -565,7 +565,7 @@ def running(
 ) -> Generator[Server]:
     """Run a server in its own thread and event loop, for blocking code.
 
-    The server stops at the end of the `with` block. The arguments are those of `Server` except
+    The server stops at the end of the `with` block. Takes the arguments of `Server`, except
     `advertised_host`.
 
     The default of group.initial.rebalance.delay.ms is 0 here, so that a new group does not wait for more

@@ -78,7 +78,7 @@ def _list_offsets(
 ) -> dict[TopicPartition, int]:
     """Return each partition's offset at `spec`: a name such as "latest", or a time in ms since 1970.
 
-    If all records of a partition are older than this time, its end offset is returned.
+    If all records of a partition are older than this time, the partition's end offset is returned.
     """
     listed = admin.list_offsets(dict.fromkeys(partitions, spec)) if partitions else {}
     older = [partition for partition, result in listed.items() if result.offset is None]

@@ -269,7 +269,7 @@ def columns(
     lent: bool = False,
     most: int = MOST,
 ) -> Columns:
-    """Decode a `records` field into columns. Arguments and errors are those of `rows`.
+    """Decode a `records` field into columns. Takes the arguments of `rows`, and raises its errors.
 
     With `lent`, if numpy decodes the records, `value` is a `pyarrow.BinaryViewArray`, which refers to `data`
     or to memory of the pool. Call `Columns.release` as soon as such columns are no longer needed.

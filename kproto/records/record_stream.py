@@ -28,7 +28,7 @@ def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -
     If a record is malformed, the lists before it are yielded, and then the error is raised. A list ends early
     if its records have more than `PART_BYTES` bytes.
 
-    `max_decompressed` and the errors are those of `Batch.records`.
+    `max_decompressed` and the errors are the same as in `Batch.records`.
     """
     wrapper = wrapper_of(batch)
     if wrapper is not None:

@@ -140,7 +140,7 @@ class ScenarioRun:
     ) -> World:
         """Create the scenario's next world. Its moments have times relative to this world's start.
 
-        `options` are those of `World` and `StoryWorld`.
+        Takes the `options` of `World` and `StoryWorld`.
         """
         world = self.hidden_world(topics, settings, **options)
         self.acts.append(Act(world, world.now))

@@ -52,7 +52,7 @@ def decode_flat(
 ) -> Flat:
     """Read a message that starts at `offset` of `data`; bytes after its end are ignored.
 
-    The errors are those of `Message.decode`, except that most strings are not checked for valid UTF-8.
+    Raises the same errors as `Message.decode`, but most strings are not checked for valid UTF-8.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:

@@ -62,7 +62,7 @@ def decode(
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Encode `message` in `version`. The errors are those of `Message.encode`."""
+    """Encode `message` in `version`. Raises the same errors as `Message.encode`."""
     cls = type(message)
     check_version(cls, version)
     writer = _Writer(cls.__name__, version, version in cls.__flexible__)

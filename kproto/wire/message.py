@@ -400,7 +400,7 @@ def decode_from(
 ) -> tuple[M, int]:
     """Read a message that starts at `offset` of `data`; return it and the offset of its end.
 
-    The errors are those of `Message.decode`. The offset in a DecodeError is relative to the start of `data`.
+    Raises the errors of `Message.decode`. The offset in a DecodeError is relative to the start of `data`.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:

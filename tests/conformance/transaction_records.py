@@ -1,6 +1,6 @@
 """Reads the committed records of a transactional producer's topic with two consumers.
 
-The two consumers are those of kproto and librdkafka, with read_committed.
+One consumer is kproto's, and the other librdkafka's, both with read_committed.
 """
 
 from __future__ import annotations

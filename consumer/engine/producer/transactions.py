@@ -351,7 +351,7 @@ class TransactionManager:
             self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
-        """Return when (ms) to send the next request; None if one is in flight or none is needed."""
+        """Return when (ms) to send the next request; None if a request is in flight, or none is needed."""
         if self._request_in_flight is not None or self._next_step() is None:
             return None
         return max(self._core.now, self._next_request_at)

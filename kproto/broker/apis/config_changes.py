@@ -88,7 +88,7 @@ def _faults_before_controller(
 ) -> dict[tuple[int, str], Outcome]:
     """Return the error of each resource that the broker rejects before the controller checks the rest.
 
-    A key is the type and the name of a resource. The checks are those of ConfigAdminManager.preprocess.
+    A key is the type and the name of a resource. The checks follow ConfigAdminManager.preprocess.
     """
     occurrences = Counter(map(_resource_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}

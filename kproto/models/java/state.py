@@ -418,7 +418,7 @@ class JavaState:
 def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
     """Return the state of a consumer before its first event.
 
-    The assignors are those of the application, else those of the configuration, else the release's default.
+    The assignors come from the application, else from the configuration, else from the release's default.
     """
     custom_assignors = cast(
         "tuple[CustomAssignor, ...]", config.extra.get("partition.assignment.strategy", ())

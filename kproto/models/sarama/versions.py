@@ -1,6 +1,6 @@
 """The request versions that sarama's Config.Version selects, taken from the request files of v1.61.1.
 
-With the option "Release" in `extra` set to "1.38.1", the versions are those of Shopify/sarama 1.38.1
+With the option "Release" in `extra` set to "1.38.1", the versions are from Shopify/sarama 1.38.1
 (`SINCE_1_38_1`).
 
 A request has the version that Config.Version selects, even if the broker supports newer versions. If the

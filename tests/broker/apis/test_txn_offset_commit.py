@@ -1,4 +1,4 @@
-"""From version 6 on, TxnOffsetCommit identifies topics by id (KIP-1319). The expected errors are those of
+"""From version 6 on, TxnOffsetCommit identifies topics by id (KIP-1319). The expected errors are from
 Kafka 4.4.0.
 """
 

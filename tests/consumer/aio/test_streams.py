@@ -386,7 +386,7 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
         engine.events.clear()
         connection.protocol._on_broken("reset", denied=denied)
         assert engine.events == ([] if continues else [Broken(1, "reset", denied)])
-        # The client tries the next address, which refuses connections. The reported error is that of the
+        # The client tries the next address, which refuses connections. The reported error is from the
         # first address.
         async with asyncio.timeout(10):
             while not engine.events:

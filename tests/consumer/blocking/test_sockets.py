@@ -259,7 +259,7 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
     engine.sockets._on_broken(1, "reset", engine.sockets._events, denied=denied)
     assert peer.recv(9) == b""
     assert engine.sockets._events == ([] if continues else [Broken(1, "reset", denied)])
-    # The client tries the next address, which refuses connections. The reported error is that of the first
+    # The client tries the next address, which refuses connections. The reported error is from the first
     # address.
     assert engine.events(10) == [Broken(1, "reset", denied)]
     assert engine.sockets._connections == {}
