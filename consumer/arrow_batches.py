@@ -221,7 +221,7 @@ def _cast_column(name: str, column: Any, column_type: Any, *, safe: bool = True)
 
 
 def _timestamp_values(column: Any, rows: int, now_ms: int) -> Int64s:
-    """Return the timestamp (ms) of each row: that of the column, or `now_ms` if it is null or missing."""
+    """Return each row's timestamp (ms) in the column, or `now_ms` if the timestamp is null or missing."""
     if column is None:
         return np.full(rows, now_ms, np.int64)
     # The conversion to milliseconds drops only fractions of a millisecond.

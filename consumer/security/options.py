@@ -82,7 +82,7 @@ class Security:
     tls: Tls | None = None
     tokens: TokenSource | None = None
     kerberos: Kerberos | None = None
-    # (Salt, number of iterations) -> salted password, at most one entry: that of the last SCRAM login.
+    # (Salt, number of iterations) -> salted password, at most one entry, from the last SCRAM login.
     # Computing the salted password takes most of the time of a login.
     _salted_passwords: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False

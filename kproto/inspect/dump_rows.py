@@ -104,7 +104,7 @@ def _split_dumps(lines: list[str]) -> Iterator[list[_Row]]:
 
 
 def _is_certain(rows: list[_Row]) -> bool:
-    """Return whether the rows can only be those of a dump: each offset is recognizable as one."""
+    """Return whether only a dump can have these rows: each offset is recognizable as an offset."""
     return bool(rows) and all(row.is_marked or row.is_separated for row in rows)
 
 

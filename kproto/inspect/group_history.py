@@ -323,7 +323,7 @@ class GroupHistory:
 
 
 def _error_code(response: Any) -> int:
-    """Return the error code of a response, or the first of its partitions' error codes that is not 0."""
+    """Return a response's error code. Without this field, return its partitions' first code that is not 0."""
     if response is None:
         return 0
     if hasattr(response, "error_code"):

@@ -386,7 +386,7 @@ def why_silent(
     seconds: float = 240,
     security: SecurityConfig | None = None,
 ) -> str:
-    """Wait until the broker's response to Metadata lists the broker.
+    """Wait until a response to Metadata lists at least one broker.
 
     Return "" if this response arrives within `seconds` seconds, and otherwise the reason why it did not. The
     wait ends early if the process `broker` has ended, or if the broker rejects the client's credentials.

@@ -346,7 +346,7 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
-        """Return the bytes of `value`. Raises EncodeError if it has another type, or is a released view."""
+        """Return the bytes of `value`. Raises EncodeError if `value` is not bytes-like, or was released."""
         buffer = value
         try:
             if isinstance(buffer, bytes | bytearray | memoryview):

@@ -1,6 +1,6 @@
 """Kafka's own message classes, called over a pipe: `java/Bridge.java`, started once per session.
 
-The classes are those of the Kafka whose messages kproto declares (`index.KAFKA_RELEASE`).
+The classes come from the Kafka release whose messages kproto declares (`index.KAFKA_RELEASE`).
 
     bridge.encode("JoinGroupRequest", 9, {"groupId": ...}) -> bytes
     bridge.decode("JoinGroupRequest", 9, b"...") -> {"groupId": ...}

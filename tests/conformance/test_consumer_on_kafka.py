@@ -48,7 +48,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(params=["real_kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The bootstrap address of a real Kafka. Each test runs again with that of the embedded broker."""
+    """The bootstrap address of a real Kafka or of the embedded broker. Each test runs with both addresses."""
     address: str = request.getfixturevalue(request.param).bootstrap
     return address
 

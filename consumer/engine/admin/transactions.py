@@ -56,7 +56,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
     """A transaction, as its coordinator described it. Java: TransactionDescription.
 
     `start_time_ms` is when the open transaction began (ms since 1970), or None if no transaction is open.
-    `partitions` are those that the producer has added to the transaction.
+    `partitions` contains the partitions that the producer has added to the transaction.
     """
 
     coordinator_id: int

@@ -405,7 +405,7 @@ class RecordAccumulator:
 
     @property
     def _is_out_of_turn(self) -> bool:
-        """Whether tasks wait in line for memory, and the current call is not by one of them."""
+        """Whether tasks wait in line for memory, and the current call is not by one of these tasks."""
         return self.sends_in_line > 0 and not self.has_turn
 
     def _available_memory(self) -> int:

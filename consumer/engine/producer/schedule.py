@@ -86,7 +86,7 @@ class SendSchedule:
         self.queues.setdefault(connection, {})[queue] = None
 
     def _wait_for_leader(self, queue: PartitionQueue, head: ProducerBatch) -> None:
-        """Look up the partition's leader, and record in `head`, the first batch, why it waits."""
+        """Look up the partition's leader, and record in the first batch, `head`, why the batch waits."""
         topic_name, index = queue.partition.topic, queue.partition.partition
         topic = self._core.view.topics.get(topic_name)
         if topic is not None and topic.partitions and index not in topic.partitions:

@@ -137,8 +137,8 @@ class TransactionManager:
         self._failures = 0  # Number of consecutive failures of requests.
         # Whether the coordinator may have started the transaction. If so, the producer has to end it there.
         self.started = False
-        # Whether the next transaction needs a new epoch, because requests of this one may still reach a
-        # broker.
+        # Whether the next transaction needs a new epoch, because requests of the current transaction may
+        # still reach a broker.
         self._needs_new_epoch = False
         # Whether the coordinator can bump the epoch of the producer id (KIP-360).
         self._bumps_epochs = True

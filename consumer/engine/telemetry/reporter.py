@@ -123,7 +123,7 @@ class ClientTelemetry:
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
-        """Push this metric with the client's metrics. It replaces one with the same name, group and tags."""
+        """Push this metric with the client's metrics. It replaces a metric of equal name, group and tags."""
         self._application_metrics[_metric_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:

@@ -86,7 +86,7 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = 
 
 def resend_due_requests(state: LibrdkafkaState, out: Out) -> None:
     """Send the requests whose backoff has ended. A request to the coordinator goes to the current
-    coordinator, which may differ from that of the first attempt.
+    coordinator, which may differ from the coordinator at the first attempt.
     """
     due = [entry for due_at, entry in state.retries if due_at <= state.now]
     if not due:

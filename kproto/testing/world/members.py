@@ -400,7 +400,7 @@ class ModelClient(Client):
     @checked(offsets=OFFSETS)
     @journaled
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
-        """Commit these offsets, or the positions of all partitions.
+        """Commit these offsets, by default the positions of all partitions.
 
         The result is a token: the key in `committed` of this commit's result.
         """

@@ -60,7 +60,7 @@ def test_only_modelled_releases_are_allowed() -> None:
 
 
 def test_each_default_is_that_of_newconfig() -> None:
-    """The expected values are those of NewConfig in config.go of sarama 1.61.1."""
+    """The expected values come from NewConfig in config.go of sarama 1.61.1."""
     defaults = settings()
     assert (defaults.group_rebalance_timeout, defaults.group_rebalance_retry_backoff) == (60_000, 2_000)
     assert (defaults.group_reset_invalid_offsets, defaults.offsets_retry_max) == (True, 3)
