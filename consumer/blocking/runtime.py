@@ -263,7 +263,7 @@ class BlockingRuntime(Runtime):
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        """Close the awaitable and raise IllegalState: callbacks of a blocking client must be functions."""
+        """Close the awaitable and raise IllegalState: callbacks of a blocking client can't be coroutines."""
         close: Callable[[], None] | None = getattr(answer, "close", None)
         if close is not None:
             close()

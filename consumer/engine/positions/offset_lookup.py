@@ -263,7 +263,7 @@ class OffsetLookup:
             state.back_off_until(at)
 
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
-        """Retry these partitions after the longest backoff.
+        """Retry these partitions after `retry_backoff_max_ms`.
 
         A retry can probably succeed only after the application has fixed the cause of the error, which poll
         raises.
