@@ -77,7 +77,7 @@ def instance_id(name: str, value: Any) -> None:
 
 
 def reset(name: str, value: Any) -> None:
-    """Check a reset policy. Only the option `on_out_of_range` also accepts ""."""
+    """Check a reset policy. The value "" is allowed only for the option `on_out_of_range`."""
     if value in _RESET_POLICIES or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):

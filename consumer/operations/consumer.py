@@ -424,7 +424,10 @@ class ConsumerOperations(PollOperations):
 
 
 def _raise_first(failures: list[Exception]) -> None:
-    """Raise the first error of `failures`, if any, and log the later errors with other messages."""
+    """Raise the first error of `failures`, if there is one.
+
+    Later errors are logged, except those with the same message as the first.
+    """
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

@@ -283,8 +283,8 @@ class Registry:
     ) -> dict[str, Any]:
         """Return the registry's response, a JSON object that contains the field `response_field`.
 
-        The addresses are tried in turn until one returns this field. If all addresses fail, they are tried
-        again, because the registry may be restarting.
+        The addresses are tried in turn until one returns the field. If all addresses fail, they are tried
+        again, up to `TRIES` times in total, because the registry may be restarting.
 
         Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if an address
         rejects the request, or if no address returns `response_field`.

@@ -71,7 +71,7 @@ class Assertion:
     jti: bool = False
 
     def create(self) -> str:
-        """Return the assertion in `file` if it is set, else sign one for the next `exp_seconds`.
+        """Return the assertion in `file`, or if `file` is None, sign one for the next `exp_seconds`.
 
         Raises MissingExtra and `_InvalidFile`.
         """

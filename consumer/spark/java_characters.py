@@ -124,7 +124,10 @@ def property_named(name: str, ignore_case: bool) -> frozenset[str] | None:
 
 
 def _characters_of_category(name: str) -> frozenset[str]:
-    """Return the characters of topic names in a general category of Unicode, or in one of Java's unions."""
+    """Return the characters of topic names in a general category of Unicode.
+
+    Java also defines names for unions of categories, such as "LC" for "Lu", "Ll" and "Lt".
+    """
     subcategories = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(
         name, (name,)
     )

@@ -260,9 +260,9 @@ class OffsetReader:
     def _resolve_timestamps(
         self, option: str, timestamps: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
     ) -> ResolvedBound:
-        """Return the first offset of each partition at or after the partition's timestamp (ms).
+        """Return each partition's first offset whose record is not older than the timestamp (ms).
 
-        If a partition has no such offset, the result is the end of its log. With `strict` (for a starting
+        If a partition has no such record, the result is the end of its log. With `strict` (for a starting
         bound), ConfigError is raised instead, unless startingOffsetsByTimestampStrategy is `latest`.
         """
         offsets = self._retry(

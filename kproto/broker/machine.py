@@ -19,8 +19,8 @@ Rules:
 * A request with many elements is divided (`LargeRequest`). Each `Tick` serves one piece of one request, and
   other connections are served between the pieces.
 
-* Each request is answered, or its connection is closed with `Disconnect` and a reason. The only exception is
-  a successful Produce with acks=0. Other connections are not affected.
+* Each request is answered, except a successful Produce with acks=0. If a request cannot be answered, only its
+  own connection is closed, with `Disconnect` and a reason.
 
 * The group coordinator implements `kproto.group.protocol.GroupCoordinator`. The transaction coordinator is
   that of `kproto.transactions`. Their steps are reported as `GroupCoordinatorStep` and

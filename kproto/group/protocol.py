@@ -278,7 +278,7 @@ class RevokePurpose(Enum):
 class Revoke(msgspec.Struct, frozen=True):
     """Stop delivering `partitions`, run the `revoked` callback, commit, and answer with `Released`.
 
-    With `policy="java"`, some commits precede the callback.
+    With `policy="java"`, the commit precedes the callback if the purpose is JOIN or CLOSE.
 
     With an eager assignor `partitions` may be empty: Java runs the callback nevertheless.
     """

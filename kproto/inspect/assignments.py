@@ -409,7 +409,7 @@ def format_ranges(indexes: list[int]) -> str:
 
 
 def summary_lines(group: AssignorInput) -> list[str]:
-    """Return lines: each member's partitions, then which ones were moved, kept or withheld, and why."""
+    """Return the lines of two tables: the members' partitions, and the partitions' outcomes with reasons."""
     assigned = group.assign()
     total = sum(group.partitions.values())
     lines = [

@@ -1,4 +1,4 @@
-"""`main` ends a failed command with an exit code and one line, even if a stream is full or closed."""
+"""`main` ends a failed command with one line and an exit code, even if stdout cannot be written."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ class PartitionState:
         self.mark_dirty()
 
     def add_fetch(self, chunk: CompletedFetch) -> None:
-        """Add a fetch to the buffer. The partition's next fetch starts at the end of `chunk`."""
+        """Add a completed fetch to the buffer. The partition's next fetch starts at the end of `chunk`."""
         if self.fetches or self.has_returned:
             # The last reset was followed by more than one fetch with records, so it has succeeded.
             self.reset_count = 0

@@ -87,7 +87,10 @@ def assign(
 
 
 def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned: Assigned) -> None:
-    """Assign to each subscriber the first partitions that it may own, up to `topic.remaining(member_id)`."""
+    """Give each subscriber in turn the first unassigned partitions that it may own.
+
+    A subscriber gets at most `topic.remaining(member_id)` partitions.
+    """
     for member_id in topic.members:
         if not topic.unassigned:
             return

@@ -281,10 +281,10 @@ class OffsetManager(Routine):
                 self.partition_offsets[partition].done = True
 
     def release_closed(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
-        """Remove the closed partitions with clean offsets; with `force`, all closed ones (releasePOMs).
+        """Remove closed partitions; return how many partitions remain (releasePOMs).
 
-        Only partitions among `targets` (None: all) are removed, and only they count in the returned number of
-        partitions that remain.
+        Without `force`, closed partitions with a dirty offset are kept. Partitions outside `targets` are
+        neither removed nor counted; None stands for all partitions.
         """
         remaining = 0
         for partition, offset in list(self.partition_offsets.items()):

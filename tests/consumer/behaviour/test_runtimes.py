@@ -512,7 +512,10 @@ def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(brok
 
 
 def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times_each(broker: str) -> None:
-    """If each response woke all tasks, the number of attempts would grow with the square of the tasks."""
+    """A response must not wake all waiting tasks.
+
+    Otherwise the number of attempts would grow with the square of the number of tasks.
+    """
 
     async def main() -> int:
         attempts = 0

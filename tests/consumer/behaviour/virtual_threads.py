@@ -115,7 +115,7 @@ class VirtualThread(EngineClient):
 
 
 class UncontendedSocketOwner(SocketOwner):
-    """A socket owner of a client whose background thread is simulated, so no thread waits for the sockets."""
+    """Owns the sockets of a client whose background thread is simulated. No real thread waits for them."""
 
     virtual_thread: VirtualThread
 

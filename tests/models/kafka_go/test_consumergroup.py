@@ -1,4 +1,4 @@
-"""Whether kafka-go's ConsumerGroup leaves or backs off after a request fails between two generations."""
+"""If a request fails between two generations, kafka-go's ConsumerGroup leaves the group or backs off."""
 
 from __future__ import annotations
 

@@ -91,7 +91,10 @@ OPTIONS = pytest.mark.parametrize("options", [GROUP, AUTO], ids=["manual", "auto
 def test_an_initial_commit_does_not_overwrite_a_commit_of_the_application(
     moment: type, options: dict[str, Any]
 ) -> None:
-    """The application commits while the start offset is looked up, or while it is being committed."""
+    """The application's offset stays committed.
+
+    The application commits while the client looks up the start offset, or while it commits this offset.
+    """
     world = World({"t": 1}, latency=(20, 20))
     a = member_at(world, moment, **options)
     token = a.commit({tp("t", 0): 3})

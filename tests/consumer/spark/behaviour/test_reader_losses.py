@@ -81,7 +81,7 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
     """After a wrong OFFSET_OUT_OF_RANGE, the read must not skip the remaining records of its range.
 
-    A new leader may return OFFSET_OUT_OF_RANGE for an offset inside its log.
+    A new leader may return this error for an offset that is inside its log.
     """
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)

@@ -262,7 +262,7 @@ def the_session_timeout_does_nothing(patch: Patch) -> None:
 def a_join_request_prolongs_the_session(patch: Patch) -> None:
     """A mutant: every JoinGroup prolongs the session.
 
-    With this mutant, a member keeps its partitions forever while its joins fail.
+    With this mutant, a member whose joins all fail never loses its partitions.
     """
 
     def send_join(who: Member, out: Any) -> None:
