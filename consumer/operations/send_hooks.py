@@ -44,7 +44,8 @@ class SendHooks:
         self._interceptors = operations.options.interceptors
         # Whether a serializer may return an awaitable.
         self._may_await = operations.runtime.awaits_callbacks
-        # Topic -> (its route, all its partitions, those with a leader), for later calls of the partitioner.
+        # Topic -> (its route, all its partitions, its partitions with a leader), for later calls of the
+        # partitioner.
         self._partition_lists: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 
     async def send(

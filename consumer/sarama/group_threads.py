@@ -146,7 +146,8 @@ class _ThreadedHandler:
     async def _run_method(self, method: str, *arguments: Any) -> None:
         """Call a method in a new thread, wait for its end, and raise the exception that the method raised.
 
-        An exception that a coroutine must not raise becomes the cause of a RuntimeError.
+        A coroutine must not raise some exceptions, such as StopIteration. Such an exception becomes the cause
+        of a RuntimeError.
         """
         future: Future[BaseException | None] = Future()
         # A running future cannot be cancelled. So the thread can set the future's result even if the waiting

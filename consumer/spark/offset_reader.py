@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
 # late, and until then reports that the topic does not exist.
 METADATA_TRIES = 5
 
-# The pause between these requests in seconds. It is also the first pause while the cluster is unreachable,
-# and each further pause is twice as long, up to LONGEST_PAUSE_S.
+# The pause in seconds between requests for a missing topic. It is also the first pause between attempts to
+# reach an unreachable cluster. There, each further pause is twice as long, up to LONGEST_PAUSE_S.
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 

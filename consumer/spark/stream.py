@@ -248,7 +248,7 @@ class Planner:
         return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
-        """Commit the completed offsets to the group that the options name, if any."""
+        """Commit the completed offsets to the group in the options. Without a group, do nothing."""
         self._group.commit(completed)
 
     def close(self) -> None:

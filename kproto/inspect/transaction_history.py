@@ -8,8 +8,8 @@ Rules:
 * An InitProducerId aborts the open transaction of its transactional id. A producer sends InitProducerId when
   it starts, so the previous producer with this id has stopped or will be fenced.
 
-* If an EndTxn has no response, the outcome of the transaction is unknown. The transaction is counted only if
-  a repeated EndTxn succeeds.
+* If an EndTxn has no response, the outcome of the transaction is unknown. The transaction is counted
+  as committed or aborted only if a repeated EndTxn succeeds.
 """
 
 from __future__ import annotations

@@ -430,7 +430,8 @@ def record_batches(
             last_offset += step
             written.append(Record(last_offset, timestamp, key, value, record_headers))
     if magic == 2:
-        # A gap may also follow the last record. A batch without records has at least one offset.
+        # The last offset of the batch may be higher than the offset of its last record. A batch without
+        # records has at least one offset.
         gap = draw(_offset_steps) - bool(written) if gaps else 0
         header |= {"base_offset": base, "last_offset": last_offset + gap}
     elif "timestamp_type" in header and header["compression"] == "none":

@@ -138,7 +138,7 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
 
 
 def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
-    """Return a function that compiles the actual writer with `make` at its first call."""
+    """Return a writer that, at its first call, compiles the actual writer with `make`."""
     writers: list[Callable[[Any], bytes]] = []
 
     def call(value: Any) -> bytes:

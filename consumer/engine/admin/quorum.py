@@ -68,7 +68,8 @@ class QuorumInfo(msgspec.Struct, frozen=True):
 
     The observers are brokers, and controllers that do not vote.
 
-    `nodes` maps the id of each voter to its endpoints; it is empty from brokers before 3.9.
+    `nodes` maps the id of each voter to its endpoints. It is empty if the broker is older than 3.9, because
+    the response then contains no endpoints.
     """
 
     leader_id: int

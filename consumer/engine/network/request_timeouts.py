@@ -114,7 +114,8 @@ class RequestTimeouts:
     def expires_at(self, connection: Connection) -> int | None:
         """Return the time (ms) at which the connection counts as unresponsive, or None.
 
-        The time is None if no call is in flight, or if the broker's delay is unknown.
+        The result is None if no call is in flight, or if it is unknown how long the broker may delay the
+        response.
         """
         oldest = self._oldest.get(connection.key)
         if oldest is None:

@@ -170,7 +170,7 @@ class ProducerBatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `rows` contains every record that `count` includes.
+        """Whether `rows` contains all `count` records, or the records are already encoded.
 
         A send first counts its record in `count`, and then adds it to `rows`. Another thread can run between
         these two steps only if a debugger or profiler runs Python code there.

@@ -203,7 +203,7 @@ class ProducerEngine:
         return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
 
     def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:
-        """Send the telemetry request that is due, if any."""
+        """Send a telemetry request if one is due."""
         if self.wants_connection:
             self.wants_connection = False
             if telemetry.client_instance_id is None:

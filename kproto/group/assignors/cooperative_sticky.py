@@ -32,7 +32,7 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Return the assignment without the partitions that their previous owners have not revoked yet.
 
-    The docstring of the package describes the positional arguments, and that of `sticky.assign_sticky`
+    The docstring of the package describes the positional arguments. The docstring of `sticky.assign_sticky`
     describes `one_by_one`.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)

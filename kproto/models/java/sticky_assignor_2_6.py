@@ -7,8 +7,8 @@ A member claims the partitions that it owned. In 2.6, every member keeps its cla
 order in which it reports them. Then members below the minimum get the free partitions. If there are too few
 free partitions, the members below the minimum also get partitions of members with the maximum.
 
-The current release sorts the claims before it applies the maximum. It also limits the number of members that
-keep the maximum number of partitions.
+Unlike 2.6, the current release sorts a member's claims before it cuts them to the maximum. It also limits the
+number of members that keep the maximum number of partitions.
 
 The eager assignor accepts only the claims of the newest generation. It accepts claims without a generation
 only if no claim has a generation.

@@ -1,8 +1,8 @@
 """The type Reader of reader.go: the record queue that the application reads, and the commit loop.
 
 * Two queues connect the goroutines with the application, each with QueueCapacity entries: records
-  (Reader.msgs) and commits (Reader.commits). A full record queue stops the fetches. A full commit queue stops
-  ReadMessage.
+  (Reader.msgs) and commits (Reader.commits). A full record queue blocks the fetches. A full commit queue
+  blocks ReadMessage.
 
 * A record is dropped only if its assignment version is older than the current one. The version changes when
   the *next* generation begins, so records are delivered even between two generations.

@@ -87,7 +87,8 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
     """A client that gets no metadata for `metadata.recovery.rebootstrap.trigger.ms` rebootstraps.
 
-    Trying all 30 brokers first would take minutes, because none responds.
+    The client does not try all 30 brokers before it rebootstraps. That would take minutes, because no broker
+    responds.
     """
     assert 20_000 <= time_until_rebootstrap(20_000) < 40_000
     assert time_until_rebootstrap(300_000) >= 300_000

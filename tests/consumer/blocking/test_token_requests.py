@@ -75,7 +75,8 @@ def test_a_login_belongs_to_one_connection() -> None:
     client.request(2, second, 1, 2, 3)
     assert client.finish(second) == [GotToken(2, "two")]  # type: ignore[arg-type]
     assert client.finish(first) == [GotToken(1, "one")]  # type: ignore[arg-type]
-    # The logins neither ended nor repeated the request of the other connection.
+    # The logins of connections 1 and 2 did not affect the token request of connection 3: it still runs, and
+    # was sent once.
     assert client.request(4, shared, 3, 4) == []
     assert client.finish(shared) == [GotToken(3, "token"), GotToken(4, "token")]  # type: ignore[arg-type]
     assert shared.calls == 1

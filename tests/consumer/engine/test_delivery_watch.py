@@ -1,4 +1,4 @@
-"""A consumer reports why a partition returns no records, and reports "stalled" after a while."""
+"""A consumer reports why a partition returns no records, and when it counts as stalled."""
 
 from __future__ import annotations
 
