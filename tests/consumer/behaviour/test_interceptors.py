@@ -128,7 +128,7 @@ async def later() -> None:
     """Do nothing. Interceptors return this coroutine, although they must not; no client awaits it."""
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -222,7 +222,7 @@ def test_on_consume_may_drop_records_and_on_commit_sees_each_commit(server: Serv
     assert [record.value for record in records] == [b"a", b"b"]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 @pytest.mark.parametrize("answer", [LookupError("no audit"), None, [1], later])
 def test_a_consumer_ignores_an_interceptor_that_fails(
     server: Server, caplog: pytest.LogCaptureFixture, answer: Any

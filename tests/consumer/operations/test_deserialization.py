@@ -111,7 +111,7 @@ def test_a_coroutine_function_of_a_blocking_consumer_is_rejected(option: str) ->
         assert caught.value.option == option
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 def test_a_coroutine_that_a_plain_function_returns_is_an_error_without_a_warning() -> None:
     def hidden(topic: str, data: bytes, headers: Any) -> Any:
         return number_later(topic, data, headers)

@@ -105,7 +105,7 @@ def test_an_answer_that_is_not_bytes_is_named(server: Server, answer: Any) -> No
         assert caught.value.__cause__ is None
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 def test_a_coroutine_is_rejected_by_a_blocking_producer(server: Server) -> None:
     with pytest.raises(ConfigError, match="only an AsyncProducer can await a coroutine"):
         Producer(server.bootstrap, value_serializer=as_bytes_later)
@@ -294,7 +294,7 @@ def test_an_object_may_select_the_partition_in_asyncio(wide: Server) -> None:
     assert asyncio.run(asyncio.wait_for(main(), SECONDS)) == [2, 2, 2]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 @pytest.mark.parametrize("answer", [3, -1, None, True, 1.0, "1"])
 def test_an_answer_that_is_no_partition_is_named(wide: Server, answer: Any) -> None:
     with Producer(wide.bootstrap, partitioner=lambda *record: answer) as producer:
@@ -307,7 +307,7 @@ def test_an_answer_that_is_no_partition_is_named(wide: Server, answer: Any) -> N
         assert producer.send("t", b"x", partition=0).result(SECONDS).offset == 0
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*coroutine")
 def test_a_partitioner_that_fails_or_is_a_coroutine_is_an_error_of_send(wide: Server) -> None:
     async def later(topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
         return 0
