@@ -150,7 +150,7 @@ def _check_idempotence(values: dict[str, Any], config: Mapping[str, Any]) -> Non
 
 
 def _check_options(table: Mapping[str, Option], config: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Check a client's options and return them. Those of TLS and SASL are combined in `security`."""
+    """Check a client's options and return them, with its TLS and SASL options combined in `security`."""
     names = [*table, *NAMES]
     for name, value in config.items():
         if name not in names:

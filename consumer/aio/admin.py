@@ -495,7 +495,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_config_resources(
         self, types: Iterable[str] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """Return the resources of these types that have configs, sorted (KIP-1142).
+        """Return the config resources of these types, sorted (KIP-1142).
 
         By default, resources of all types are returned. Brokers before Kafka 4.1 can list only
         "client_metrics": all other values of `types`, including the default, raise UnsupportedVersion. Java:

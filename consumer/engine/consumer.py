@@ -172,9 +172,9 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which a timeout makes the member lose its partitions.
 
-        This time is the end of max.poll.interval.ms, which starts again with each poll. If the policy has
-        `lose_on_session_timeout`, the session timeout also counts, which starts again with each response of
-        the coordinator. The earlier end is returned, or None if neither timeout applies.
+        max.poll.interval.ms starts again with each poll. If the policy has `lose_on_session_timeout`, the
+        session timeout also applies; it starts again with each response of the coordinator. Return the
+        earlier end of the two timeouts, or None if neither timeout applies.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 

@@ -23,8 +23,8 @@ from .tokens import Token
 class MskIamTokenProvider:
     """A token provider for MSK clusters in `region`, such as "eu-west-1". Thread-safe.
 
-    By default the credentials are those that boto3 finds (environment, profile, role of the EC2 instance).
-    `profile` selects the credentials of a profile. `role_arn` selects those of a role, for a session named
+    By default boto3 looks for credentials (environment, profile, role of the EC2 instance). `profile` selects
+    a profile's credentials instead. `role_arn` selects a role's credentials, for a session named
     `session_name`.
 
     The credentials are looked up for each token, which is valid for 15 minutes. Raises ConfigError if an

@@ -452,7 +452,7 @@ class _Reader:
         return self.with_both_cases(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
     def with_both_cases(self, characters: frozenset[str]) -> frozenset[str]:
-        """Return those characters that topic names may contain; with the flag i, also in the other case."""
+        """Add the other case if the flag i is set; keep only characters of topic names."""
         if self.ignore_case:
             characters = characters | {c.swapcase() for c in characters if c in LETTERS}
         return characters & NAME_CHARACTERS

@@ -141,8 +141,8 @@ def _are_rows_uniform(
 ) -> bool:
     """Return whether `_encode_uniform_rows` can encode the rows.
 
-    It requires that the rows have no keys, that their values have equal length, that the timestamps ascend,
-    and that there are many rows per millisecond.
+    The rows must have no keys, values of equal length, ascending timestamps, and, on average, more than eight
+    rows per millisecond.
     """
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:

@@ -35,7 +35,7 @@ What makes it fast:
 Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The encoded
 pieces are joined at the end.
 
-An empty tag section is one zero byte. The `pack` of the run before it writes this byte as a pad byte.
+An empty tag section is one zero byte. The `pack` of the preceding run writes this byte as a pad byte.
 
 What keeps it correct:
 

@@ -51,7 +51,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # A zero that is encoded in several bytes means null, which is left to the interpreter.
+            # A zero in several bytes means null, too. The interpreter decodes it.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p

@@ -15,8 +15,9 @@ PAGES = ("kafka-tools", "kcat")
 
 
 def sections(page: str) -> list[str]:
-    """Return a regular expression for the heading of each section. The page about kcat counts as one section:
-    its empty expression matches every heading.
+    """Return a regular expression for the heading of each section.
+
+    The page about kcat counts as one section, whose empty expression matches every heading.
     """
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
     return (

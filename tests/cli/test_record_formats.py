@@ -1,4 +1,4 @@
-"""Keys and values in each format are printed as text and as JSON. encode_text encodes the text again."""
+"""Each format prints data as text and as JSON, and encodes the text to bytes again."""
 
 from __future__ import annotations
 

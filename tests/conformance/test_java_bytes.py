@@ -53,13 +53,13 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The number of examples, and of corrupted copies of them, that one run of the tests decodes.
+    """The numbers of examples and of corrupted examples that one run of the tests decodes.
 
     An example has `values` corrupted copies for each of its bytes: `broken_bytes` replaces this byte. Other
     corrupted copies are truncated.
 
-    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other. Kafka's classes
-    draw `kafkas` examples of each.
+    Hypothesis draws `most_used` examples of each version of a frequent message, and `less_used` of other
+    messages. Kafka's classes draw `kafkas` examples of each version of every message.
     """
 
     most_used: int

@@ -6,7 +6,7 @@ A schedule contains the times at which the document's program acts. The program 
 each HTTP request, and sleeps between the requests. In some schedules it also subscribes in each request. In
 the others it subscribes once, at its start.
 
-The test compares the results of each request: the assignment after its polls, its first message, and the
+The test compares the results of each HTTP request: the assignment after its polls, its first message, and the
 result of seek.
 
 Only schedules without ties are drawn. In a tie, two events may occur in either order, so the result may vary.
@@ -67,13 +67,13 @@ SETTLES_MS = 500  # The wait (ms) before a client's first request, during which 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule of requests. Its times are in milliseconds."""
+    """A schedule of HTTP requests. Its times are in milliseconds."""
 
     inside: bool
     session: int
-    # The wait before each request.
+    # The wait before each HTTP request.
     pauses: tuple[int, ...]
-    # The wait between subscribe and assign in each request.
+    # The wait between subscribe and assign in each HTTP request.
     naps: tuple[int, ...]
     # The wait between assign and seek.
     gap: int
@@ -83,7 +83,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Request:
-    """A request's results: partition 0's assigned offset, the first message's offset, the seek's error."""
+    """The results of an HTTP request: the assigned offset of partition 0, the offset of the first message,
+    and the error of seek.
+    """
 
     assigned: int | None
     first: int | None

@@ -312,7 +312,7 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
 
 
 class Outcome(BaseException):
-    """An exception that is not a subclass of Exception, like that of `pytest.fail`."""
+    """An exception that is not a subclass of Exception, like the one that `pytest.fail` raises."""
 
 
 def undivided(*_: Any) -> Any:

@@ -239,7 +239,7 @@ def incremental_alter_configs(
 def list_config_resources(
     view: ClusterView, types: Collection[str], clock: Callable[[], int]
 ) -> Plan[list[ConfigResource]]:
-    """Return the resources that have configs: those of `types`, or of all types if `types` is empty."""
+    """Return the config resources of `types`, or of all types if `types` is empty."""
 
     def build(version: int) -> ListConfigResourcesRequest:
         if version == 0 and set(types) != {"client_metrics"}:

@@ -133,7 +133,7 @@ class PlanRunner:
                 self._advance(job, [])
 
     def due(self) -> int | None:
-        """Return the next time (ms) at which a plan's pause or time ends; None if no plan is running."""
+        """Return the next end (ms) of a plan's pause or timeout, or None if no plan is running."""
         while self._timers and self._timers[0][2].has_ended:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

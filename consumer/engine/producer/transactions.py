@@ -288,7 +288,8 @@ class TransactionManager:
     def end(self, error: KprotoError) -> None:
         """Move to FATAL_ERROR, because the producer has been closed or has failed.
 
-        The current call and the undelivered records fail with `error`. The error is not reported.
+        The current call and the undelivered records fail with `error`. Unlike `fail`, this method does not
+        report the error to event callbacks and to the log.
         """
         if self.state is S.FATAL_ERROR:
             return

@@ -8,8 +8,8 @@ Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceA
 * The coordinator verifies X6 only for a transaction's first batch in a partition, and for its first offset
   commit in a group. Later requests are not verified, even if they carry another transactional id.
 
-* A client that implements KIP-890 adds a partition to the transaction by writing to it. An older client
-  sends AddPartitionsToTxn first.
+* A client that implements KIP-890 adds a partition to the transaction by writing to the partition. An
+  older client sends AddPartitionsToTxn first.
 
 * The coordinator's PRODUCER_FENCED is replaced by INVALID_PRODUCER_EPOCH. TRANSACTION_ABORTABLE is replaced
   by INVALID_TXN_STATE for clients that do not know it.

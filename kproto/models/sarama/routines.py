@@ -75,7 +75,9 @@ class Scheduler:
         heapq.heappush(self._timers, (until, self._timer_count, routine))
 
     def expire(self) -> None:
-        """Run each routine whose timer is due, by deadline, and after it the routines that it wakes."""
+        """Run the routines whose timers are due, in order of deadline.
+
+        After each routine, run the routines that it wakes."""
         timers = self._timers
         while timers and timers[0][0] <= self.now:
             _, timer_number, routine = heapq.heappop(timers)

@@ -500,12 +500,12 @@ def replay_commands(
             name, value = command.args
             target = world.client(command.on) if command.on else world
             if not isinstance(getattr(type(target), name, None), Knob):
-                raise ConfigError("set", name, "an attribute that a journal keeps")
+                raise ConfigError("set", name, "an attribute whose changes a journal records")
             setattr(target, name, _resolve_client(world, value))
         else:
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
             if not hasattr(call, journals.KEPT_MARK) and call != world.call_later:
-                raise ConfigError("call", command.name, "a method that a journal keeps")
+                raise ConfigError("call", command.name, "a method whose calls a journal records")
             args = [_resolve_client(world, argument) for argument in command.args]
             kwargs = {key: _resolve_client(world, value) for key, value in command.kwargs.items()}
             with _expect_error(command):

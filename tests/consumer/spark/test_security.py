@@ -46,7 +46,7 @@ def bootstrap(files: Certificates) -> Iterator[str]:
 
 
 def given(bootstrap: str, files: Certificates, **more: str) -> dict[str, str]:
-    """Return options in the form of Spark's own source. `_` in a name stands for a dot."""
+    """Return options under the names of Spark's own source. In names of `more`, `_` stands for a dot."""
     return {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": "t",

@@ -215,7 +215,7 @@ def _apply_assignment(member: Member, request: Message, response: SyncGroupRespo
 def _protocol_error(member: Member, response: SyncGroupResponse) -> BrokerError | None:
     """Return an error if the group does not use the protocol with which the member joined; otherwise None.
 
-    A response that does not name the protocol, such as one below v5, is not checked.
+    SyncGroup responses below v5 do not name the protocol, so the member does not check them.
     """
     protocol_type = response.protocol_type or PROTOCOL_TYPE
     protocol_name = response.protocol_name or member.protocol

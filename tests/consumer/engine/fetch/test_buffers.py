@@ -351,7 +351,7 @@ LAST = 2**63 - 1
 
 
 def with_base_offset(base: int, data: bytes) -> bytes:
-    """Change the base offset of a batch. The checksum does not cover it."""
+    """Change a batch's base offset. The checksum does not cover this field."""
     return base.to_bytes(8, "big") + data[8:]
 
 

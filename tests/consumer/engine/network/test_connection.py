@@ -101,7 +101,7 @@ def test_a_maximum_version_lowers_the_version() -> None:
 def list_versions(ready_connection: Connection, request: bytes, *ranges: tuple[int, int, int]) -> bytes:
     """Respond to a repeated ApiVersions request, and return the bytes that the connection then writes.
 
-    A version range of the response is (API key, minimum, maximum).
+    The response contains `ranges`, each as (API key, minimum version, maximum version).
     """
     [(correlation, version, repeated)] = sent(request)
     assert isinstance(repeated, ApiVersionsRequest)

@@ -920,8 +920,8 @@ def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(c
 def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
     """The producer sends no new batch before the retry of an earlier one.
 
-    The broker remembers the last five batches of a producer. After five newer batches it would reject the
-    retry, and the producer would renumber the retried batch and store it twice.
+    The broker remembers the last five batches of a producer. If it had stored five newer batches, it would
+    reject the retry. The producer would then renumber the batch, and the broker would store it twice.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)
