@@ -100,8 +100,8 @@ class ProducerRuntime:
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait for memory, as `wait` does. In asyncio, a change wakes only the first task in `line`.
 
-        Tasks with a lower `place` are woken first. After its last wait in a line, a task must call
-        `leave_line`. All waiting threads are woken, because there are few of them.
+        The first task is the one with the lowest `place`. After its last wait in a line, a task must call
+        `leave_line`. In a blocking producer a change wakes all waiting threads, because they are few.
         """
         return await self.wait(last_change, deadline)
 

@@ -135,7 +135,7 @@ class Iteration:
 
     def __init__(self, engine: ConsumerEngine, options: ConsumerOptions) -> None:
         self._engine = engine
-        # All records of the poll, and those of them that the iteration has not returned yet.
+        # All records of the poll, and the records that the iteration has not returned yet.
         self.records: list[ConsumerRecord[Any, Any]] = []
         self.remaining: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self.owned_from = self.owned_until = 0.0
@@ -148,7 +148,7 @@ class Iteration:
             self._check_interval_s = min(_MAX_CHECK_INTERVAL_S, commit_interval_s)
 
     def hold(self, delivered: ev.Deliver) -> None:
-        """Replace the held records with those of a new poll."""
+        """Replace the held records with the records of a new poll."""
         remaining = iter(delivered.rows)
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
         self._starts = None

@@ -173,7 +173,7 @@ class Options:
         for name in sorted(self.names & decoding.NAMES):
             column = name.partition(".")[0]
             if column in decoding.COLUMNS and column not in decoded_columns:
-                raise ConfigError(name, "(given)", f"it works only with {column}.format; set that as well")
+                raise ConfigError(name, "(given)", f"it works only with {column}.format; set both")
 
     def _reject_if_set(self, name: str, reason: str) -> None:
         """Raise ConfigError with this reason if the option is set."""

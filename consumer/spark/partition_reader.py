@@ -67,7 +67,7 @@ FETCH_BYTES = 16 * 1024 * 1024
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
-# The pause before a failed fetch is repeated.
+# The pause between a failed fetch and the next attempt.
 PAUSE_S = 0.1
 
 

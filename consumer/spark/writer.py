@@ -215,7 +215,7 @@ class RowWriter:
     def _rows_by_topic(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
         """Yield each topic with its rows, which keep their order.
 
-        `rows` has the other columns of `batch`. Raises ConfigError for a row without a topic.
+        `rows` has the columns of `batch` except `topic`. Raises ConfigError for a row without a topic.
         """
         if self.options.topic is not None:
             yield self.options.topic, rows

@@ -136,7 +136,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The type of strings that `check` accepts.
+    """The type of configs whose values are the strings that `check` accepts.
 
     `check` returns None for a valid string, and otherwise a description of the allowed values.
     """

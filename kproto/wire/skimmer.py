@@ -153,7 +153,7 @@ class _Skimmer:
     def group_elements(
         self, f: Field, most: int, most_of_one: int, unique: bool
     ) -> Generator[tuple[int, bytes] | None, None, None]:
-        """Yield an array's elements in groups of (number, bytes), and None whenever a pause is due.
+        """Yield groups of elements as (element count, bytes), and None when a pause is due.
 
         A group contains at most `most` elements, including the elements inside them. A larger element is a
         group of its own, or is divided into several pieces.

@@ -87,7 +87,7 @@ class FunctionSource:
     def name(self, wanted: str, value: object) -> str:
         """Make `value` a global of the generated function, and return the global's name.
 
-        The name is `wanted`, unless that name is in use for another value.
+        The name is `wanted`, with a number appended if `wanted` is in use for another value.
         """
         name, number = wanted, 1
         while name in self.variables or self.names.setdefault(name, value) is not value:

@@ -724,9 +724,10 @@ def mock_cluster() -> Iterator[str]:
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaders and the coordinator are on different nodes. A lone consumer and a group read all records.
 
-    The mock cluster has no CreateTopics. A topic that it creates has four partitions. The mock cluster
-    advertises JoinGroup v6 and other flexible versions, but closes the connection on requests of these
-    versions. So the members of the group use lower versions (`MOCK_CAPS`).
+    The mock cluster does not support CreateTopics. It creates a missing topic, with four partitions, when a
+    client requests the topic's metadata. The mock cluster advertises JoinGroup v6 and other flexible
+    versions, but closes the connection on requests of these versions. So the members of the group use lower
+    versions (`MOCK_CAPS`).
 
     If a SyncGroup arrives after the leader's, the mock cluster answers it with INVALID_REQUEST and a null
     assignment. Half of the rebalances would therefore fail after 10 s each, so the test delays the leader's

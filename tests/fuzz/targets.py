@@ -269,7 +269,7 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Check that every mechanism answers or rejects any bytes from the peer: it raises at most SaslFailed.
+    """Check that a mechanism answers or rejects any bytes, and raises only SaslFailed.
 
     A login must fail where the mechanism makes the peer prove a secret: at PLAIN's server, and at SCRAM's
     server and client.

@@ -57,7 +57,7 @@ def test_events_after_the_chosen_time_are_left_out() -> None:
 
 
 class _Widget:
-    """Replaces a widget of ipywidgets: it has a value, and calls an observer when the value is set."""
+    """Replaces a widget of ipywidgets. `move` sets the value and calls the observers."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.arguments = arguments

@@ -79,7 +79,7 @@ class FetchCollector:
         return next(iter(self._errors.values()), None) if include_raised else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records, taken from the partitions with buffered records in turn."""
+        """Return at most `limit` records. Partitions with buffered records take turns."""
         records: list[ConsumerRecord] = []
         while self.ready and len(records) < limit:
             state = self._start_next_partition()

@@ -730,7 +730,8 @@ class Committer:
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
         """Queue the commit again, with a backoff.
 
-        If `error` is given and the commit is sent only once, the commit fails with this error instead.
+        A commit that is sent only once (`is_single_attempt`) is not queued if `error` is given: it fails with
+        this error.
         """
         if commit.is_completed:
             return

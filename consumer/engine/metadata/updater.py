@@ -96,8 +96,8 @@ class MetadataUpdater:
         """
         if topics == self.topics and everything == self.everything:
             return
-        # If no refresh is scheduled and no request is in flight, even the metadata of topics that were
-        # already watched may be outdated.
+        # If no refresh is scheduled and no request is in flight, the metadata has not been kept up to date,
+        # not even for topics that were already watched.
         is_idle = self._next_refresh_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and is_idle)
@@ -375,7 +375,7 @@ class MetadataUpdater:
     def _check_topic(self, name: str, problem: str, has_leaders: bool) -> None:
         """Request a topic again if its metadata is inconsistent or a partition has no leader.
 
-        `problem` is the inconsistency, or "".
+        `problem` describes the inconsistency. It is "" if the metadata is consistent.
         """
         core = self._core
         if problem:

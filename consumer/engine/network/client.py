@@ -345,8 +345,8 @@ class NetworkClient:
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
         """Return the broker at this address if the metadata lists exactly one there, else None.
 
-        If the broker at the address has responded that it is not the expected one, the result is None until
-        the metadata lists another broker there.
+        If the address has responded that it is not this broker (KIP-1242), the result is None until the
+        metadata lists another broker at the address.
 
         After such a response, the client connects without an expected broker. So it works with a proxy that
         changes node ids, and with wrong metadata. Java's client works with neither.

@@ -12,18 +12,18 @@ Rules:
 * The timeout of a connection setup is at least twice the time that the last completed setup to the same
   address took, up to the maximum. A setup may be slow, for example, because of an LDAP lookup.
 
-* A call for any broker goes to the ready address with the fewest requests in flight (Kafka's
+* A call that any broker can serve goes to the ready address with the fewest requests in flight (Kafka's
   leastLoadedNode).
 
-* If no address is ready, a call for any broker uses a connection that is being opened, or else the next
-  address (round-robin) at which the call has not been tried yet.
+* If no address is ready, such a call uses a connection that is being opened. If no connection is being opened
+  either, the call uses the next address (round-robin) at which it has not been tried yet.
 
 * The brokers' addresses are tried before the bootstrap addresses.
 
 * With `recovers`, a client whose brokers have all moved finds the cluster again through the bootstrap
   addresses (KIP-899).
 
-* A call for any broker does not wait for a slow connection setup if another address is available.
+* A call that any broker can serve does not wait for a slow connection setup if another address is available.
 """
 
 from __future__ import annotations

@@ -290,7 +290,8 @@ class JavaState:
     cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
     # The requests in flight, by the `id` of their messages.
     open: dict[int, InFlightRequest] = field(default_factory=dict[int, InFlightRequest])
-    connected: bool = False  # Whether a request was sent to a broker of the metadata.
+    # Whether a request was sent to a broker that the metadata lists, and not only to a bootstrap address.
+    connected: bool = False
 
     # Metadata
     metadata_in_flight: bool = False  # Whether a Metadata request is in flight.

@@ -410,8 +410,9 @@ def network_error(why: str) -> Error:
 
 
 def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
-    """Log an error. After MaxAttempts consecutive errors the poll in progress, if any, raises the last one
-    (Reader.run).
+    """Log an error.
+
+    After MaxAttempts consecutive errors, an open poll raises the last of them (Reader.run).
     """
     out.append(Notify("log", *error))
     state.errors += 1

@@ -949,7 +949,7 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
-    """A commit that a JoinGroup overtakes is sent again.
+    """A commit that reaches the coordinator after a later JoinGroup fails and is sent again.
 
     OffsetCommit and JoinGroup use different connections, so the coordinator may begin a new generation before
     it reads the commit.

@@ -102,10 +102,10 @@ def test_an_unknown_column_or_another_type_is_rejected(
     ],
 )
 def test_an_unusable_schema_is_rejected(filled: Filled, schema: StructType, why: str) -> None:
-    """An unusable schema is rejected.
+    """A schema without columns, with duplicate columns or with a wrong NOT NULL is rejected.
 
-    A schema without columns, for example, would lose all rows silently, because Arrow cannot represent rows
-    without columns.
+    A schema without columns would lose all rows silently, because Arrow cannot represent rows without
+    columns.
     """
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))

@@ -65,7 +65,7 @@ def ddl_of(options: dict[str, str]) -> str:
     [
         ({"value.format": "xml"}, "value.format"),
         ({"value.format": "json", "value.onError": "skip"}, "allowed: fail, null"),
-        ({"value.schema": "a INT"}, "set that as well"),
+        ({"value.schema": "a INT"}, "works only with value.format; set both"),
         ({"value.format": "json"}, "columns in DDL"),
         ({"value.format": "avro"}, "schema.registry.url"),
         (

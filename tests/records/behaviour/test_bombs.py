@@ -60,8 +60,9 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """Reading a bomb executes few lines of Python.
 
-    The memory limits bound the work of one line, so a limit on lines also limits the CPU time. With the
-    entrance `cli`, two thirds of the executed lines belong to the command, not to the reader.
+    The memory limits bound the work that a single line of Python can do. So a limit on the number of executed
+    lines also limits the CPU time. With the entrance `cli`, the command executes two thirds of the lines, and
+    the reader the others.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 
