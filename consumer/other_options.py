@@ -3,8 +3,8 @@
 The names in this module are used only in errors: an error about another library's option suggests the
 option of kproto.
 
-All names are in snake_case. In the names of librdkafka and Java, "_" replaces ".". The names of TLS and SASL
-options are in `consumer/security/option_names.py`.
+All names are in snake_case: `fetch.max.bytes` of librdkafka and Java is listed as `fetch_max_bytes`. The
+names of TLS and SASL options are in `consumer/security/option_names.py`.
 
 `tests/conformance/test_other_libraries.py` checks that this module covers every option of the installed
 libraries.

@@ -483,7 +483,7 @@ class ConsumerEngine:
     def _apply_seek(
         self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]
     ) -> None:
-        """Call `apply` for the assigned partitions now, and for each other one when it is assigned.
+        """Call `apply` for each of `partitions`: now if it is assigned, else once it is assigned.
 
         Raises IllegalState if a partition is not assigned and no assignment is pending.
         """

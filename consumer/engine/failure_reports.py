@@ -53,7 +53,7 @@ class FailureReports:
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
         self._send_report = send_report
         self._pause_ms = pause_ms
-        # (request, reason) -> the failure.
+        # (request, reason) -> the record of the attempts that failed for this reason.
         self._failures: dict[tuple[str, str], _Failure] = {}
 
     def add_failure(

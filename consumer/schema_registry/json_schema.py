@@ -179,9 +179,10 @@ class _Encoder:
         return subject_of(self._subject_name_strategy, topic, self._part, self._record_name)
 
     def _request_schema(self, subject: str) -> _SubjectSchema:
-        """Return the id of the subject's schema, which may be registered first, and the check for values.
+        """Return the id of the subject's schema, and the function that checks values against it.
 
-        Raises NoSuchSchema, RegistryFailed, and ValueError if the schema is not a valid JSON Schema.
+        With `auto_register_schemas`, a schema that the subject lacks is registered. Raises NoSuchSchema,
+        RegistryFailed, and ValueError if the schema is not a valid JSON Schema.
         """
         if self._use_latest_version or self._schema_text is None:
             schema_id, schema = self._registry.latest_id(subject)

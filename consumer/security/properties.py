@@ -41,7 +41,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED_CHARACTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _REGISTRY_PREFIXES: Final = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _WHITESPACE: Final = "".join(map(chr, range(0x21)))  # The characters that Java's String.trim removes.
-# Java's login modules -> their mechanisms. The first is the default.
+# Each of Java's login modules -> its SASL mechanisms, the default mechanism first.
 _LOGIN_MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),

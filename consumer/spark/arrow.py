@@ -86,7 +86,7 @@ PIECE_BYTES = 1024 * 1024
 
 
 def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
-    """Split record batches into pieces.
+    """Split record batches into pieces that can be decompressed one at a time.
 
     A piece of compressed batches has at most `PIECE_BYTES` bytes and `ROWS` rows, unless it is a single
     larger batch. Each piece is paired with the aborted transactions that are open at its start.

@@ -155,8 +155,8 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
     # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]
-    # The requested topics; None for all topics. A leader that waits for metadata runs the assignor when
-    # `requested` includes the topics of all members.
+    # The topics that the client requested; None if it requested all topics. A leader that waits for metadata
+    # runs the assignor once all members' topics were requested or have an entry in `partitions`.
     requested: frozenset[str] | None = None
     # Whether `partitions` contains all topics of the cluster. If it does, a topic that appears only in later
     # metadata is known to be new.

@@ -115,7 +115,9 @@ def _contains_bytes(line: str) -> bool:
 
 
 def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
-    """Return the row in a line; None without a row. A row starts at the first offset that valid bytes follow.
+    """Return the dump's row that a line contains, or None if the line contains no row.
+
+    The row starts at the first offset in the line that is followed by valid bytes.
 
     Once an offset with a colon or a bar behind it has been tried, only offsets with such a mark are tried.
     """

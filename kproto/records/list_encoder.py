@@ -115,7 +115,7 @@ def _attributes_and_deltas(timestamps: Sequence[int]) -> list[bytes]:
     if min_delta < -_LONG_DELTA or max_delta >= _LONG_DELTA:
         return [ZERO_BYTE + zigzag(timestamp - base) for timestamp in timestamps]
     whole, first, middle, last = _varint_tables()
-    # The deltas in zigzag encoding. Two bytes of a varint hold 14 bits of its number.
+    # The deltas in zigzag encoding. Each table maps 14 bits of such a number to two bytes of its varint.
     numbers = [delta << 1 ^ delta >> 63 for delta in [timestamp - base for timestamp in timestamps]]
     return [
         whole[number]

@@ -157,14 +157,14 @@ class ScenarioRun:
         return world
 
     def clients(self, *written: str) -> tuple[str, ...]:
-        """Return the clients of this run: `written`, unless the parameters set a client."""
+        """Return the clients of this run: the parameter `client` if it is set, else `written`."""
         if self.parameters.client is None:
             return written
         self._replaced["client"] = list(written)
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the members' names: `written`, cut or extended to the parameter `members`."""
+        """Return the members' names: `written`, or as many names as the parameter `members` says."""
         count = self.parameters.members
         if count is None:
             return written

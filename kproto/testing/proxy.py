@@ -125,8 +125,7 @@ class WatchProxy:
         await self._stop()
 
     async def _stop(self) -> None:
-        # Repeat until nothing is left, because a connection may create a listener while others are being
-        # closed.
+        # Repeat, because a client's connection may open another listener while this method closes listeners.
         while self._acceptors or self._tasks or self._listener_tasks:
             acceptors, self._acceptors = self._acceptors, {}
             await close_acceptors(acceptors.values())

@@ -40,7 +40,7 @@ MAX_ELEMENTS = 256
 # lengths than the layout, the work of this call is wasted. The limits bound this waste.
 MAX_BYTES = 65_536
 
-# The maximum number of layouts, and of compiled loops, that are kept for one array of a declaration.
+# The maximum number of layouts, and of compiled loops, that are kept for one array of a message class.
 MAX_LAYOUTS = 64
 
 # The maximum length of a list of numbers in an element that is read by layout.

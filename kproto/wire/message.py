@@ -116,10 +116,7 @@ class Field(msgspec.Struct, frozen=True):
         return getattr(struct, self.name)
 
     def initial(self) -> Any:
-        """Return the value of an unset field: its default, or else Kafka's zero.
-
-        The zero depends on the field's type.
-        """
+        """Return the value of an unset field: its default, or else the zero value of its type."""
         if self.default is FRESH:
             assert isinstance(self.kind, type)
             return fresh(self.kind)

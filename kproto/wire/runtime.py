@@ -214,7 +214,7 @@ class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
 
 
 def _repeat_code(code: str, n: int) -> str:
-    """Return the `struct` format of n values. A count can only repeat a code of one character."""
+    """Return the `struct` format of n values; for n = 2: "2i" for "i", "16s16s" for "16s"."""
     return code * n if len(code) > 1 else f"{n}{code}"
 
 

@@ -80,9 +80,9 @@ def with_modules(name: str, *, module: str = "") -> str:
 
 
 def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
-    """Build the tests of a package; return the executable and the package's folder.
+    """Build the tests of a Go package; return the executable and the package's folder.
 
-    `module` is a module that `members/secured` requires.
+    `module` contains the package. The go.mod of `members/secured` requires the module.
     """
     secured()  # Downloads the module.
     place = _cache() / "go"

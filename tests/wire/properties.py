@@ -135,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """Check the decoding of corrupted or truncated runs of elements of equal length."""
+    """Check that corrupted or truncated elements of equal length decode as in the interpreter."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):

@@ -71,8 +71,8 @@ def describe_cluster(
         return response.error_code, response.error_message, description
 
     def build_metadata(version: int) -> MetadataRequest:
-        # Metadata can forbid the creation of topics since version 4. Only its versions 8 to 10 have the
-        # operations of the cluster.
+        # A Metadata request can forbid the creation of topics from v4 on. It can request the authorized
+        # operations of the cluster only in v8 to v10.
         return MetadataRequest(
             topics=[],
             allow_auto_topic_creation=version < 4,

@@ -350,7 +350,7 @@ class Fetcher:
                 self._on_unusable_response(broker, response.error_code)
             return
         siblings: list[CompletedFetch] = []
-        arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number of records).
+        arrived: dict[str, tuple[int, int]] = {}  # Topic -> (number of bytes, number of records).
         has_records = has_errors = False
         for topic in response.responses:
             name, size, record_count = "", 0, 0

@@ -232,8 +232,9 @@ class PositionValidator:
     ) -> None:
         """Move the position to the diverging offset after a truncation.
 
-        If the reset policy is "none", LogTruncated is raised instead. `diverging_offset` is None if the log
-        contains no record of the position's epoch or an earlier one. The position is then reset.
+        `diverging_offset` is None if the log contains no record of the position's epoch or an earlier epoch.
+        In this case the position is reset. If the reset policy is "none", LogTruncated is raised instead of
+        either change.
         """
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset

@@ -13,8 +13,8 @@ Rules (Java's RecordAccumulator):
 * When the memory is used up, the batch of each partition without a sealed batch is sealed. The other batches
   may become larger, because their partitions send a sealed batch first.
 
-* Tasks that wait for memory receive it in the order in which they began to wait, as from Java's BufferPool
-  (`sends_in_line`). Threads compete for it.
+* Asyncio tasks that wait for memory receive it in the order in which they began to wait (`sends_in_line`), as
+  from Java's BufferPool. Threads that wait for memory receive it in no particular order.
 
 * `flush` seals no batch. It ends their linger time, so that records of other calls may share their requests.
 

@@ -343,7 +343,7 @@ _MIN_NUMPY_ROWS = 100  # For fewer values than this, numpy operations are slower
 
 
 def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:
-    """Read consecutive values of a repeated field one by one. Return their lanes, starts and ends.
+    """Read consecutive values of a repeated field; return each value's lane, start and end.
 
     Afterwards the position of each lane is before the next tag of another field.
     """

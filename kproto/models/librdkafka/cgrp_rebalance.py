@@ -207,7 +207,7 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
-    """After the whole assignment was removed, leave if it was removed in order to leave; then rejoin."""
+    """Rejoin, after leaving the group if the whole assignment was removed in order to leave."""
     leave_maybe(state, out)
     rejoin_now(state, out)
 

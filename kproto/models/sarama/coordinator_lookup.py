@@ -37,7 +37,7 @@ class CachedCoordinator:
         self.node_id: int | None = None
 
     def cached(self) -> SaramaBroker | None:
-        """Return the cached coordinator, after opening its connection if needed; None if it is unknown."""
+        """Return the cached coordinator; None if none is cached. Open its connection if needed."""
         broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
         return None if broker is None else broker.open()
 

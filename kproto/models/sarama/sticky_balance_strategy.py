@@ -266,7 +266,7 @@ class _StickyPlan:
         return False
 
     def _move_partition(self, partition: TopicPartition, new: str) -> None:
-        """Move the partition to member `new`, or move back another one that cancels an earlier move."""
+        """Move `partition`, or the one that `_Movements.partition_to_move` prefers, to `new`."""
         partition_to_move = self.movements.partition_to_move(partition, self.owner[partition], new)
         old = self.owner[partition_to_move]
         self.movements.add(partition_to_move, old, new)

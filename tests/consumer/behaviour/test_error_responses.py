@@ -134,7 +134,7 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
     """The consumer backs off if each of two brokers names the other one as the leader (KIP-951).
 
-    Each response has a newer leader epoch than the previous one.
+    The leader epoch rises with each response, so the consumer cannot ignore a response as outdated.
     """
     world = World({"t": 1}, brokers=2)
     responses = 0

@@ -1,6 +1,6 @@
 """The broker runs groups of a second type through the same interface as classic groups.
 
-`LeaseCoordinator` is the second group type. It shares no code with the classic type.
+`LeaseCoordinator` implements the second type. It shares no code with the coordinator of classic groups.
 
 `Driver` stands for the part of a broker that uses a coordinator. `Driver` runs both types of groups through
 the interface `GroupCoordinator`.

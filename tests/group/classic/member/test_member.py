@@ -24,7 +24,7 @@ from tests.group.classic.member.stage import (
 
 
 class Classic(Solo):
-    """A `Solo` whose member implements `ClientMember`."""
+    """A `Solo` with the member class that clients use, instead of the bare state machine."""
 
     member: ClassicMember
 
