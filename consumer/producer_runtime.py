@@ -261,7 +261,7 @@ class ProducerRuntime:
     def on_exit(self) -> str:
         """Stop the producer when the interpreter exits.
 
-        Return a log message about what is lost, or "" if nothing is lost.
+        Return a log message about lost records and an open transaction; "" if nothing is lost.
         """
         raise NotImplementedError
 

@@ -474,7 +474,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """Mark an offset for the next commit, if the session claims the offset's partition.
 
-        Raises ConfigError for an offset that cannot be committed: it would make the commit of all marks fail.
+        Raises ConfigError for an offset or metadata that cannot be committed, because such a mark would make
+        the commit of all marks fail.
         Marks of partitions that the session does not claim are ignored.
         """
         check.offset("offset", offset)

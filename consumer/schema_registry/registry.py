@@ -236,7 +236,10 @@ class Registry:
         register: bool = False,
         normalize: bool = False,
     ) -> int:
-        """Return the version of a schema under a subject; arguments and errors are those of `id_of`."""
+        """Return the version of a schema under a subject.
+
+        The method has the same arguments as `id_of`, and raises the same errors.
+        """
         definition = _definition(schema, references, kind)
         if register:  # The response to a registration contains the version only since Confluent Platform 7.
             self._post_schema(subject, definition, register=True, normalize=normalize, response_field="id")

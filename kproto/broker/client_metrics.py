@@ -109,8 +109,8 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # Number of calls of `set`. An instance's subscription that was merged at a lower version is merged
-        # again.
+        # Number of calls of `set`. If the version has risen since an instance's subscription was merged, the
+        # subscription is merged again.
         self.version = 0
 
     def names(self) -> list[str]:

@@ -19,8 +19,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * Attempts to write the first batch of a transaction are remembered until a batch or a marker of the producer
   is stored (VerificationStateEntry).
 
-* The first stored batch of a transaction must not start at a higher sequence than an earlier attempt to write
-  it in the same epoch.
+* The first stored batch of a transaction must not start at a higher sequence than any remembered attempt of
+  the same epoch.
 
 * The state of a producer expires if the producer writes nothing for `producer.id.expiration.ms`.
 
@@ -134,7 +134,7 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE for a batch to store, an error for one to reject, or the stored batch for a duplicate.
+        """Return the stored batch of a duplicate; otherwise NONE to store the batch, or an error.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
         transaction in this partition.

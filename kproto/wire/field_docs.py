@@ -115,8 +115,8 @@ def describe(struct: type[Struct], own: str = "") -> str:
 def describe_field(field: Field, whole: Versions) -> str:
     """Describe the declaration of a field, as in "int32, versions 1+, default -1".
 
-    `whole` contains the versions of the message. The versions of a field that exists in all of them are
-    omitted.
+    `whole` contains the versions of the message. If the field exists in all of these versions, its versions
+    are omitted.
     """
     parts = [type_name(field)]
     range_ = version_range(field.versions, whole)

@@ -98,8 +98,8 @@ def _batches(scene: Scene) -> Pool:
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
     # The last pair has an unknown producer id. Ids of other producers are not drawn: Kafka remembers the
-    # sequence number of a transactional batch even if it rejects the batch, and compares later batches of
-    # this producer with it.
+    # sequence number of a transactional batch even if it rejects the batch, and compares the producer's later
+    # batches with this number.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [

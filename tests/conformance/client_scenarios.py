@@ -30,7 +30,7 @@ from tests.conformance.recording_proxy import RecordingProxy
 
 PATIENCE = 40.0
 SEED = seeds.FIRST
-# Whether to run all cases instead of those that `SEED` draws.
+# Whether to run all cases. If not, only the cases that are drawn with `SEED` run.
 RUN_ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 LACKS: Final[Mapping[str, frozenset[str]]] = {
     "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative", "sticky"}),
@@ -95,7 +95,7 @@ class DrivenMember:
             self._next(start, end)
 
     def until_read(self, count: int, patience: float = PATIENCE) -> None:
-        """Wait until the member has read `count` records in all, whatever it prints in between."""
+        """Wait until the member has read `count` records in all; ignore its other output."""
         end = time.monotonic() + patience
         while len(self.read()) < count:
             self._next(f"{count} times 'R '", end)

@@ -35,7 +35,7 @@ OPTIONS = {
     "auto_commit_ms": 60_000,
     "metadata_ms": 600_000,
 }
-WAIT_MS = 100  # The maximum wait with which all drivers fetch.
+WAIT_MS = 100  # The maximum wait in the Fetch requests of all drivers.
 
 
 @pytest.fixture(scope="module")

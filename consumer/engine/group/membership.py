@@ -240,8 +240,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._is_leaving_commit_pending = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity, it has joined the next generation. `leave` then revokes its
-                # partitions and commits their offsets, so no failure is reported here.
+                # If `identity` is set, the member has joined the next generation. `leave` then revokes the
+                # partitions and commits their offsets, so the failure of this commit is not reported.
                 self.report_uncommitted(states, error)
             leave()
 

@@ -277,8 +277,8 @@ class RecordAccumulator:
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Request metadata, or raise if two new Metadata responses still lack the partition.
 
-        Both responses must arrive after the first attempt to send. A broker may have built an earlier
-        response before the partition existed.
+        A response that arrived before the first attempt to send does not count, because the broker may have
+        built it before the partition existed.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:

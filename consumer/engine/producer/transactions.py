@@ -422,7 +422,7 @@ class TransactionManager:
     def _read_coordinator(self, call: Call, row: Row) -> int | None:
         """Return the coordinator's node id from the response to a lookup.
 
-        If the lookup failed, handle the failure (an error code as `row` says), and return None.
+        If the lookup failed, handle the failure and return None. `row` decides how an error code is handled.
         """
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):

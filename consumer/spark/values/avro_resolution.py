@@ -85,9 +85,9 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
 def writers_field(writer: AvroNode, reader: AvroNode, readers_field: AvroField) -> AvroField | None:
     """Return the writer's field from which `readers_field` of `reader` is read.
 
-    The writer's field has the name of `readers_field` or one of its aliases. If several fields of the reader
-    match the same field of the writer, the writer's field is read into the last of them that has its name as
-    an alias. The result is None if no field of the writer is read into `readers_field`.
+    The writer's field has the name, or one of the aliases, of `readers_field`. If several fields of the
+    reader match the same field of the writer, the writer's field is read into the last of these fields that
+    matches by an alias. The result is None if no field of the writer is read into `readers_field`.
     """
     field = _first_match(writer, readers_field)
     if field is None:

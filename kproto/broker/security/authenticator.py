@@ -17,8 +17,8 @@ Rules:
   (KIP-368).
 
 * To re-authenticate, a client sends another handshake. The handshake fails with ILLEGAL_SASL_STATE if the
-  session cannot expire, or after another re-authentication within a second. The mechanism and the principal
-  must stay the same.
+  session cannot expire, or if the previous re-authentication began less than one second ago. The mechanism
+  and the principal must stay the same.
 
 * A re-authentication with a mechanism that is not enabled closes the connection immediately. With an enabled
   mechanism other than the session's, the handshake succeeds, but the next request closes the connection.

@@ -101,7 +101,11 @@ def on_response(generation: KafkaGoGeneration, request: Message, response: Messa
 
 
 def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) -> bool:
-    """Compare the number of partitions with that of the first response. Return whether the watcher ends."""
+    """Return whether the watcher ends.
+
+    It ends if a request fails, if the first response has an error, or if a later response has another number
+    of partitions than the first one.
+    """
     watcher.open = None
     if not isinstance(response, MetadataResponse):
         return True

@@ -1,6 +1,6 @@
 """The closing of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
 
-* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Those that are still dirty are then dropped.
+* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Offsets that are still dirty are then dropped.
 
 * Without auto commit, closing commits no offsets.
 """
@@ -28,8 +28,8 @@ class LastFlush(Routine):
     """One call that closes the manager (Close) or some of its partitions (removePartitions).
 
     Flushes repeat until all offsets are committed, at most Offsets.Retry.Max + 1 times. Then `caller` resumes
-    with "offsets_closed". If `targets` is None, the ticker is stopped first, and the whole manager is closed
-    with all partitions.
+    with "offsets_closed". If `targets` is None, the call stops the ticker and closes all partitions.
+    Otherwise, it closes only the partitions in `targets`.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")

@@ -452,8 +452,8 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as raised:
-        # The number of examples is high, because Hypothesis may disable the `rule` method that reveals the
-        # mutant in many of them.
+        # In each example, Hypothesis may disable some `rule` methods. Many examples are needed until one of
+        # them runs the method that reveals the mutant.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     # An error other than AssertionError means that the mutant itself is broken.

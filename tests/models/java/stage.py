@@ -1,4 +1,4 @@
-"""One Java consumer, which receives the responses that the test chooses, one request at a time."""
+"""One Java consumer, whose requests the test answers one by one."""
 
 from __future__ import annotations
 
