@@ -488,7 +488,7 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
         result: R = end.value
         return result
     operation.close()
-    raise RuntimeError(f"{operation} was suspended, although its runtime must block")
+    raise RuntimeError(f"{operation} was suspended; a coroutine of a blocking runtime must block instead")
 
 
 def _handle_each(queue: deque[T], handle: Callable[[T], None]) -> None:

@@ -233,7 +233,7 @@ class FetchSensors:
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
-        """Record the contents of a response.
+        """Record the sizes and record counts of a Fetch response.
 
         `topics` maps each topic to (bytes of batches, number of records).
         """

@@ -307,7 +307,7 @@ def _application_obstacle(state: PartitionState) -> _Obstacle | None:
 
 
 def _transaction_obstacle(state: PartitionState) -> _Obstacle | None:
-    """Return the open transaction, if any, that keeps read_committed fetches from returning more records."""
+    """Return the open transaction that blocks read_committed fetches; None if none blocks them."""
     stable, end = state.last_stable_offset, state.high_watermark
     if stable is None or end is None or not stable <= state.fetch_offset < end:
         return None

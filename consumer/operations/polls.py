@@ -190,7 +190,7 @@ class Iteration:
         return self.offsets_from(self.returned_count()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Map each partition to the offset of its first record at or after this row.
+        """Map each partition to the offset of its first record in row `row` or a later row.
 
         `_starts` contains each row at which the partition changes. It is computed once for each poll.
         """
@@ -636,7 +636,7 @@ def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> PartitionSt
 def first_offsets(
     records: list[ConsumerRecord[Any, Any]], starts: PartitionStarts, row: int
 ) -> dict[TopicPartition, int]:
-    """Map each partition to the offset of its first record at or after this row."""
+    """Map each partition to the offset of its first record in row `row` or a later row."""
     offsets: dict[TopicPartition, int] = {}
     # The last start at or before `row`: `row` belongs to the partition that begins there.
     first_index = max(0, bisect_right(starts, row, key=itemgetter(0)) - 1)

@@ -57,7 +57,8 @@ def split_indexed(
 ) -> tuple[SchemaId, tuple[int, ...], bytes]:
     """Return the schema id and the message indexes of a Protobuf message, and the encoded message.
 
-    The arguments and errors are those of `split`. Also raises ValueError for invalid message indexes.
+    Takes the same arguments as `split`. Raises ValueError if the schema id is missing, or if the message
+    indexes are invalid.
     """
     schema_id, after_id = split(part, data, headers)
     in_header = len(after_id) == len(data)  # `split` removes an id from the data, but not from the headers.

@@ -162,8 +162,8 @@ class OffsetReader:
         """Return the existing topics among `topic_names`, or all topics if `topic_names` is None.
 
         While a topic in `expected` is missing, the request is repeated, up to METADATA_TRIES requests in
-        total. Each request updates `partition_count`. If a broker returns another error than "unknown" for a
-        topic in `topic_names` or `expected`, this error is raised.
+        total. Each request updates `partition_count`. An error of a topic in `topic_names` or `expected` is
+        raised, unless it is UNKNOWN_TOPIC_OR_PARTITION.
         """
         expected, existing = set(expected), dict[str, TopicView]()
         for attempt in range(METADATA_TRIES):

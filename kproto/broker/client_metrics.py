@@ -124,7 +124,7 @@ class ClientMetricsResources:
     def set(self, name: str, configs: Mapping[str, str]) -> None:
         """Replace the configs of a resource; without configs, remove the resource.
 
-        `check_client_metrics` must accept the configs.
+        The caller must have checked the configs with `check_client_metrics`.
         """
         self.version += 1
         if configs:

@@ -261,7 +261,10 @@ class _CleanedTransactionMetadata:
         return False
 
     def _on_control_batch_read(self, batch: Batch) -> bool:
-        """End the producer's transaction; return whether no batch of the transaction was found."""
+        """End the producer's transaction; return whether compaction discards its marker.
+
+        The marker is discarded if no batch of the transaction was found.
+        """
         if not batch.count:
             # An earlier compaction has removed the marker.
             return True

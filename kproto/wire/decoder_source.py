@@ -244,9 +244,9 @@ class DecoderSource(FunctionSource):
         return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
 
     def fixed_structs(self, cls: type[Struct], items: str) -> None:
-        """Generate code that reads all structs between `p` and `q` with one call.
+        """Generate code that reads the structs in `buf[p:q]` into a list with the name `items`.
 
-        The structs have a fixed size, and their tag sections are empty.
+        The structs have a fixed size and empty tag sections, so one `iter_unpack` reads all of them.
         """
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible

@@ -248,7 +248,7 @@ class _TupleLayouts(Layouts):
     ) -> Fill:
         """Return a `Fill` for blocks whose elements all have `lengths`; it does not unpack the length bytes.
 
-        For any other block, and for short blocks, the returned `Fill` calls the `Fill` in `layout`.
+        The `Fill` calls the `Fill` in `layout` if the block is short or an element has other lengths.
         """
         codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):

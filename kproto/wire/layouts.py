@@ -13,7 +13,7 @@ these values. So the reader assumes that the next elements have the lengths of t
 
 The following rules keep the results correct, and limit the cost in time and memory:
 
-* An element is created only if each of its lengths equals the layout's, and if its tag section is empty.
+* An element is created only if its lengths equal the lengths of the layout, and its tag section is empty.
 
 * The end of the elements is checked against the end of the buffer before they are read.
 

@@ -108,8 +108,8 @@ def test_a_session_remembers_the_name_of_a_deleted_topic_id(
 ) -> None:
     """A fetch session keeps the name that a topic id had when it was first resolved.
 
-    After the topic's deletion, the error is therefore UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and not
-    UNKNOWN_TOPIC_ID.
+    So after the topic's deletion the error is UNKNOWN_TOPIC_OR_PARTITION instead of UNKNOWN_TOPIC_ID, as in
+    Kafka.
     """
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)

@@ -26,7 +26,10 @@ Claim = Callable[["Package"], None]
 
 
 class Package:
-    """The modules of kproto.records, or those of a mutant: a copy of kproto.records with one changed line."""
+    """The modules of kproto.records or of a mutant.
+
+    A mutant is a copy of kproto.records with one changed line.
+    """
 
     def __init__(
         self,

@@ -231,8 +231,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Request the addition of new partitions to the transaction. Return whether batches may be sent."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # Only batches that were sent before the failure or the abort remain. They are sent again if the
-            # abort has to wait for their responses.
+            # All batches that were not sent have failed. If the coordinator cannot bump epochs, the abort
+            # waits for the responses to the sent batches, so these batches may be retried.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False

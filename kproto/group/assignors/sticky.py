@@ -424,7 +424,7 @@ class _GreedyAssignment:
 
         Return whether a partition was moved.
 
-        The loop ends after a pass over all partitions that moves none of them.
+        The loop ends when a complete pass over the partitions has moved no partition.
         """
         has_moved = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]

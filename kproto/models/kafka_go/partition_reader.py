@@ -242,9 +242,10 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Move an offset below the log's start to the start. Back off if it is at or above the log's end.
+    """Handle OFFSET_OUT_OF_RANGE with the current start and end of the log (reader.run).
 
-    Follows reader.run.
+    Move an offset below the start to the start. Back off if the offset is at or above the end. Fetch any
+    other offset again.
     """
     if reader.offset < reader.first_offset:
         reader.offset, reader.errors = reader.first_offset, 0

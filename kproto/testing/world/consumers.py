@@ -545,7 +545,9 @@ class Consumer(EngineClient):
         *,
         is_close: bool = False,
     ) -> object:
-        """Pass `create_event(token)` to the engine; return the token, which must be in `done` in time.
+        """Pass the event `create_event(token)` to the engine, and return the token.
+
+        An invariant checks that the operation ends, and its token is in `done`, soon after `timeout_ms`.
 
         `observed_kind` is the kind of the observation that is added, or None for no observation. `is_close`
         marks a close or unsubscribe.

@@ -402,7 +402,7 @@ class ModelClient(Client):
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
         """Commit these offsets, by default the positions of all partitions.
 
-        The result is a token: the key in `committed` of this commit's result.
+        Return a token. When the commit has ended, `committed[token]` is its error, or None if it succeeded.
         """
         token = self.world.next_token()
         self.requested_commits[token] = dict(self.positions if offsets is None else offsets)

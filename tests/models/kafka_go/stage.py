@@ -82,7 +82,7 @@ class ReaderStage:
         return self
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
-        """Answer all open requests, and the requests that follow, except those of the APIs in `but`."""
+        """Answer all open requests and the requests that follow, except requests to the APIs in `but`."""
         while unanswered := [action for action in self.open if request_name(action) not in but]:
             self.answer(unanswered[0])
 

@@ -56,7 +56,7 @@ def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
 
 
 def last_flush(stage: ClientStage, *targets: int) -> OffsetManager:
-    """Mark offset 5 of t-0 and t-1, and fail each commit while partitions are closed.
+    """Mark offset 5 of t-0 and t-1, then close partitions while every commit fails.
 
     `targets` are the numbers of the partitions to close. Without a number, all partitions are closed.
     """

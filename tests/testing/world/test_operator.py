@@ -81,7 +81,7 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
     """After a topic is deleted, the cluster no longer lists leaders of its partitions.
 
-    A leader that remained in this list would keep the partition's log, with all records, in memory.
+    Otherwise each listed leader would keep its partition's log, with all records, in memory.
     """
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)

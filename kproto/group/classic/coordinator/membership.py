@@ -257,7 +257,8 @@ def _remove_leaving_member(
 ) -> ErrorCode:
     """Remove a member named in LeaveGroup; return NONE or the error code (R78, R79, R80).
 
-    The reason for the removal is added to `reasons`.
+    If a member is removed, the reason is appended to `reasons`. The removal of a pending member id adds no
+    reason.
 
     An entry with an instance id and no member id is an administrator's request to remove a static member. By
     default, a static member sends no LeaveGroup when it closes (R84).

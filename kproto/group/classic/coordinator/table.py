@@ -225,8 +225,8 @@ def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str)
             return group.sync_deadline
 
 
-# Handlers of requests. They check what does not depend on the group's state, find the group, and call its
-# handler in the table.
+# Handlers of requests. Each makes the checks that do not depend on the group's state, finds the group, and
+# calls the table's handler for the request in the group's state.
 
 
 def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:

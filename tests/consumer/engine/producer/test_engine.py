@@ -884,7 +884,7 @@ def answer_with_an_error_after_storing(world: World, times: int, *, too_large: i
 
     If `too_large` is not 0, it is the error code for batches of several records.
 
-    Return a list to which the values of each arriving Produce request are appended.
+    Return a list that grows by one item per Produce request: the values of the request's records.
     """
     produced: list[list[str]] = []
 

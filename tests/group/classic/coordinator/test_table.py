@@ -46,8 +46,8 @@ def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
 def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
     """A group can make only the state transitions of Kafka's ClassicGroupState.
 
-    Mirrors the transition tests of ClassicGroupTest, except those from Dead: in kproto this is the state of a
-    group that does not exist.
+    Mirrors the transition tests of ClassicGroupTest, except its tests of transitions from Dead: in kproto,
+    Dead is the state of a group that does not exist.
     """
     stage = Stage()
     group = state.ClassicGroup("g", state=before)
