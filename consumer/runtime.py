@@ -291,7 +291,7 @@ class Runtime:
     def check_callback(self, method: str, *, serves: bool) -> bool:
         """Return whether a callback makes this call. Raise IllegalState if the callback must not make it.
 
-        `serves` is True if the method itself runs callbacks.
+        `serves` says whether `method` itself runs callbacks.
         """
         if not self._running_callbacks or (callback := self._current_callback()) is None:
             return False

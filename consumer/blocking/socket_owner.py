@@ -115,9 +115,9 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        The method also withdraws the request of an application thread for the sockets. Otherwise the client's
-        thread would hand over the sockets before it reads them. With repeated calls of `recall`, neither
-        thread would ever read.
+        The method also clears `requested`, with which an application's thread has asked for the sockets.
+        Otherwise the client's thread would hand over the sockets before it reads them. If `recall` were
+        called repeatedly, neither thread would ever read.
         """
         with self._lock:
             self.requested = False

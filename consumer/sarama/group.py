@@ -35,9 +35,9 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
   and then cancels it. Then the marks are committed, and the partition is released. Marks of lost partitions
   are not committed.
 
-* A session ends in this order: `consume_claim` returns for all claims; `cleanup` runs; all marks, including
-  those of `cleanup`, are committed; the partitions are released. Heartbeats continue meanwhile.
-  (`docs/rules/member.md`: M103, M113)
+* A session ends in this order: `consume_claim` returns for all claims; `cleanup` runs; all marks are
+  committed, including the marks that `cleanup` has made; the partitions are released. Heartbeats continue
+  meanwhile. (`docs/rules/member.md`: M103, M113)
 
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. The next session begins at the mark, and so returns the records after the last marked

@@ -176,7 +176,7 @@ class LoopThread(Generic[T]):
         self._forked = True
 
     def on_exit(self) -> str:
-        """Return no warning. The client in the loop itself warns about the records that it loses."""
+        """Return no warning. The client that runs in the loop has its own `on_exit`, and warns there."""
         return ""
 
     def _stop(self) -> None:

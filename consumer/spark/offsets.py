@@ -63,7 +63,8 @@ from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 
-# The JSON keys of an offset without partitions: of a query that has begun, and of a new query.
+# An offset without partitions has one of these JSON keys: the first if the query has begun, and the second if
+# the query is new.
 _BEGUN_KEY, _NEW_KEY = "@", "@new"
 _TOPIC_KEY = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
 _EPOCHS_KEY = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")

@@ -203,7 +203,7 @@ def _shows_bytes(characters: str, data: bytes, is_enclosed: bool) -> bool:
 
 
 def _join_dump(rows: list[_Row]) -> bytes:
-    """Join the rows of a dump, whose offsets are hex, octal or decimal."""
+    """Return the bytes of a dump's rows. The offsets of the rows may be hex, octal or decimal."""
     is_certain = _is_certain(rows)
     if len(rows) == 1 and not is_certain:
         raise _InvalidRow("", maybe_no_dump=True)
@@ -226,7 +226,10 @@ def _join_dump(rows: list[_Row]) -> bytes:
 
 
 def _join_rows(rows: list[_Row], base: int) -> bytes:
-    """Join a dump's rows, whose offsets are numbers in `base`. Raises _InvalidRow for a wrong offset."""
+    """Return the bytes of a dump's rows. Raises _InvalidRow for a wrong offset.
+
+    `base` is the base of the numbers in which the offsets are written.
+    """
     first_offset = int(rows[0].offset, base)
     if first_offset and not all(row.is_marked for row in rows if row.data):
         raise _InvalidRow(

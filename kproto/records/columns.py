@@ -499,7 +499,7 @@ def _gather_chosen(data: NDArray[np.uint8], ranges: NDArray[np.int32], null: Any
 
 
 def _copy_chosen(data: NDArray[np.uint8], ranges: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but copy large values through Arrow views.
+    """Copy the same rows as `_gather_chosen`, but copy large values through Arrow views.
 
     Arrow computes the total size of the views first, so it allocates the memory only once. Large values are
     copied 1.3 times as fast as with `gather`.

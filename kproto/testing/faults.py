@@ -187,7 +187,7 @@ class Proxy:
         return Acceptor(listening_socket(self.host, self.port), stream_protocols(self._accept))
 
     async def _wait_for_tasks(self) -> None:
-        """Wait until the task of each connection has ended. The caller has cut the connections."""
+        """Wait until the task of each connection has ended. The caller must have cut the connections."""
         await asyncio.gather(*(pair.task for pair in self._pairs), return_exceptions=True)
         await asyncio.sleep(0)
 

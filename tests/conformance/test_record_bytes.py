@@ -1,7 +1,8 @@
 """Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-kproto reads the batches of Kafka and the clients, and they read kproto's batches. All codecs and magics
-(format versions) are tested. Uncompressed batches have the same bytes.
+kproto reads the batches that Kafka and the clients write, and Kafka and the clients read kproto's batches.
+All codecs and magics (format versions) are tested. kproto's uncompressed batches equal the batches of Kafka
+and the clients byte for byte, except for the leader epoch, which each client chooses.
 """
 
 from __future__ import annotations

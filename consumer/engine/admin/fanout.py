@@ -289,7 +289,10 @@ class _Progress(Generic[K, V]):
         return pause_reason
 
     def _settle_item(self, answer: Answer[K, V]) -> str:
-        """Record the value or error of one item. Returns why the item is still open; "" if it is not open."""
+        """Record the value or error of one item.
+
+        Returns the reason for which the item must be requested again, or "" if it has succeeded or failed.
+        """
         item, code = answer.item, answer.code
         if code == 0 or (code == self._executed_code and item in self._without_response):
             self.open.pop(item, None)

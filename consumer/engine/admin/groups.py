@@ -33,13 +33,13 @@ from .records import list_offsets
 class ListedGroup(msgspec.Struct, frozen=True):
     """A group, as its coordinator returned it in ListGroups.
 
-    `state` takes the same values as `Group.state`, and is None from brokers before 2.6.
+    `state` takes the same values as `Group.state`, and is None if the broker is older than 2.6.
 
     `protocol_type` is "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that has only
     committed offsets.
 
-    `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071). It is None from
-    brokers before 3.8.
+    `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071). It is None if
+    the broker is older than 3.8.
     """
 
     name: str

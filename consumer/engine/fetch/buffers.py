@@ -286,7 +286,10 @@ class CompletedFetch:
         return columns
 
     def _decode_together(self, *, lent: bool) -> bool:
-        """Decode the fetches of one response together. Return False if this is not possible.
+        """Decode the fetches of one response together, and return True.
+
+        Return False if the fetches must be decoded separately, for example because a batch is compressed, or
+        because the fetches have too few records for columns.
 
         For small fetches one call of the decoder is faster than several, because each call has a fixed cost,
         equal to that of decoding a thousand records.

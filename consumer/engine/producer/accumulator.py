@@ -473,7 +473,7 @@ class RecordAccumulator:
     def seal(self, batch: ProducerBatch) -> None:
         """Seal the batch, free its unused memory, and notify the sender. The guard must be held.
 
-        If the sticky partition has received enough bytes, another one is selected.
+        If the sticky partition has received enough bytes, a new sticky partition is selected.
         """
         if batch.sealed:
             return

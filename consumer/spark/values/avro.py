@@ -108,7 +108,7 @@ def _parse_registered(column_format: ColumnFormat, schema: Schema) -> AvroNode:
 class _AvroDecoder:
     """Decodes values of one writer's schema into a column of type `target`.
 
-    The constructor raises Mismatch if the schemas or the column do not fit.
+    The constructor raises Mismatch if values of the writer's schema cannot be converted to `target`.
     """
 
     def __init__(self, writer: AvroNode, reader: AvroNode, target: Any) -> None:

@@ -177,7 +177,7 @@ def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Ou
 
 
 def _request_offset(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, out: Out) -> None:
-    """Request the offset of the log that `phase` waits for (reader.readOffsets)."""
+    """Move to `phase`, and request the log offset that it needs (reader.readOffsets)."""
     move_reader(reader, phase)
     assert reader.address is not None
     request = list_offsets_request({reader.tp: (_TIMESTAMPS[phase], -1)}, isolation=0)

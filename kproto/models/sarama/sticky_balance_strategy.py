@@ -67,7 +67,7 @@ class _Movements:
     def add(self, partition: TopicPartition, old: str, new: str) -> None:
         """Record a move, merged with an earlier move of the partition.
 
-        A move back to the partition's first owner cancels both moves.
+        If the new move returns the partition to its first owner, no move remains.
         """
         if partition not in self.pair_of:
             self._record_move(partition, (old, new))

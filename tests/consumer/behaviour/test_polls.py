@@ -20,9 +20,9 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto
 
 
 def member_with_records(count: int = 40, **options: Any) -> tuple[World, Consumer]:
-    """Return a member that has buffered `count` records from each of two partitions.
+    """Return a member that has fetched `count` records from each of two partitions.
 
-    The member has returned one record of each partition to the application.
+    The application has already received the first record of each partition. The other records are buffered.
     """
     world = World({"t": 2})
     for partition in range(2):

@@ -574,7 +574,10 @@ def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_can
 
 
 def test_flushes_of_many_tasks_are_woken_only_a_few_times_each(broker: str) -> None:
-    """If each response woke all tasks, the number of wakes would grow with the square of the tasks."""
+    """A response must not wake all waiting tasks.
+
+    Otherwise the number of wakes would grow with the square of the number of tasks.
+    """
 
     async def main() -> int:
         checks = 0

@@ -393,7 +393,7 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
 
 
 def logged(caplog: pytest.LogCaptureFixture, *changes: GroupChange, **config: Any) -> list[tuple[str, str]]:
-    """Report `changes` as those of one step, and return the level and the text of each log line."""
+    """Report `changes` as the changes of one step, and return the level and the text of each log line."""
     with Consumer("127.0.0.1:1", client_id="c", **config) as reader:
         driver = reader._operations.driver
         caplog.clear()

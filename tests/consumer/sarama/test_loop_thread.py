@@ -114,7 +114,8 @@ def test_close_after_a_close_that_ctrl_c_interrupted_returns(
 ) -> None:
     """A second close returns after Ctrl-C has interrupted the first.
 
-    Regression: the second close could not close the loop, or waited for a stopped loop.
+    Regression: the second `close` failed to close the loop, or waited forever for a loop that had already
+    stopped.
     """
     start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):

@@ -288,7 +288,7 @@ def _java_length(text: str) -> int:
 
 
 def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
-    """Store the pending offsets of a transaction that was committed, or drop those of an aborted one (R111).
+    """Store the pending offsets of a committed transaction, or drop them after an abort (R111).
 
     A pending offset does not overwrite an offset that an OffsetCommit has stored in the meantime.
     """

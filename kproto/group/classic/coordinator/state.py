@@ -301,7 +301,10 @@ class ClassicGroup:
         self.awaiting_join += 1
 
     def release_join(self, member: ClassicGroupMember) -> RequestReceived[JoinGroupRequest] | None:
-        """Remove and return the member's delayed JoinGroup, or None. The caller must answer it."""
+        """Remove and return the member's delayed JoinGroup, which the caller must answer.
+
+        Return None if no JoinGroup of the member is delayed.
+        """
         call, member.join = member.join, None
         if call is not None:
             self.awaiting_join -= 1

@@ -32,7 +32,7 @@ GENERATION_RESET = (
 # The reason for rejoining after a session timeout. Java's member does not rejoin in this case.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
-# The exception class in FAILED_WITH for error codes that Java does not expect.
+# The exception class that completes FAILED_WITH after an error code that Java does not expect.
 JAVA_OTHER = "KafkaException"
 JAVA_EXCEPTIONS: dict[int, str] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",
