@@ -229,7 +229,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check the metadata of a member, or the group's name that a client without membership passes.
+    """Check the argument that names a group: its name, or the metadata of one of its members.
 
     For a group's name, returns metadata without a member: the generation is -1 and the member id is empty.
     """

@@ -130,7 +130,10 @@ class ProducerOperations:
             self._change_line(line, None)
 
     def _change_line(self, previous: TopicPartition | str | None, line: TopicPartition | str | None) -> None:
-        """Leave the waiting line `previous` for `line`, and count the sends that wait for memory."""
+        """Move a send from the waiting line `previous` to `line`; None stands for no line.
+
+        Update the number of sends that wait for memory.
+        """
         runtime = self.runtime
         if runtime.has_lines:
             self._records.sends_in_line += (line == _MEMORY) - (previous == _MEMORY)
@@ -200,7 +203,8 @@ class ProducerOperations:
                 unfinished = undecided(unfinished)
             if not unfinished:
                 break
-            # The last batch probably ends last, so this task is woken only a few times.
+            # Wait for the batch that was created last. Its delivery probably ends last, so this task is woken
+            # only a few times.
             if not await runtime.wait_for_batch(unfinished[-1], last_change, deadline):
                 raise runtime.not_flushed(limit_ms, unfinished)
         with runtime.locked():

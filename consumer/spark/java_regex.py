@@ -193,9 +193,9 @@ class _Reader:
         return f"{opening}{inner})"
 
     def translate_group_opening(self) -> str | None:
-        """Return Python's opening of a group whose parenthesis has been read. Count capturing groups.
+        """Return how a group starts in Python, such as "(?:"; None for inline flags.
 
-        Return None if inline flags follow.
+        The parenthesis of the group has been read. `group_count` counts the capturing groups.
         """
         if not self.accept("?"):
             self.group_count += 1

@@ -275,7 +275,10 @@ class Planner:
 
     @property
     def _topics_max_age(self) -> float:
-        """The maximum age (s) of the cached list of topics. The default is 0 if the partitions are few."""
+        """The maximum age (s) of the cached list of topics.
+
+        The default is 0 if there are fewer than `MANY_PARTITIONS` partitions.
+        """
         default_ms = TOPICS_MAX_AGE_MS if self.logs.partition_count >= MANY_PARTITIONS else 0
         return self.options.number("metadata.max.age.ms", default_ms) / 1000
 

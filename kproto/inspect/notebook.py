@@ -45,7 +45,7 @@ _MAX_REPR_CHARACTERS: Final = 2000
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
-    """Return a table with a line of text above and below it.
+    """Return an HTML table, with the text `heading` above it and the text `below` below it.
 
     All texts are escaped. A cell whose value is None is empty.
     """

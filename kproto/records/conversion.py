@@ -109,7 +109,7 @@ class _Run(msgspec.Struct):
     size: int
 
     def accepts(self, batch: Batch, magic: int) -> bool:
-        """Return whether the records of the next batch can be added."""
+        """Return whether the records of `batch`, which follows the run, can be added to the run."""
         first = self.first
         if magic != 2 or first.codec or batch.codec or batch.timestamp_type != first.timestamp_type:
             return False

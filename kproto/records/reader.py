@@ -182,7 +182,10 @@ class AbortedTransactions:
         return [*self._open.items(), *reversed(self._pending)]
 
     def skips(self, batch: Batch) -> bool:
-        """Return whether `batch` belongs to an aborted transaction; an abort marker ends its transaction."""
+        """Return whether `batch` contains records of an aborted transaction.
+
+        The result for a marker is False. An abort marker ends the open transaction of its producer.
+        """
         if batch.producer_id < 0 or not (self._pending or self._open):
             return False
         while self._pending and self._pending[-1][1] <= batch.last_offset:

@@ -153,7 +153,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
     """Return whether all read records were committed, whether any were, and whether Errors() had an error.
 
     In the manual example, the handlers of all claims commit. In releases up to 1.38.1, an older commit may
-    overtake a newer one, so the first result is True for these releases. The test then checks only that no
+    overtake a newer one. For these releases the first result is always True, and the test checks only that no
     committed offset exceeds the end offset.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"

@@ -225,7 +225,7 @@ class _Message:
 
 
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
-    """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
+    """Return the class name of each struct: Kafka's name, after the message's name if necessary.
 
     Messages of one module share a class for equal structs of the same name. If structs of the
     same name differ, the name of each of their classes starts with the name of the struct's message.

@@ -119,7 +119,7 @@ class FetchCollector:
         return state
 
     def _limit_decoded(self, first: PartitionState) -> PartitionState:
-        """Return the partition to read next if `MAX_OPEN_FETCHES` fetches are already decoded.
+        """Return the partition to read next, when `MAX_OPEN_FETCHES` fetches are already decoded.
 
         `first` is the partition whose turn it is. If a partition that is not ready, such as a paused
         partition, has a decoded fetch, free its records and return `first`. Otherwise return the partition

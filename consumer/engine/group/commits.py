@@ -343,7 +343,7 @@ class Committer:
             self._queue.add_again(commit)
 
     def _send_or_complete(self, commit: QueuedCommit) -> bool:
-        """Send the first commit of the queue; complete it if it has failed or has no offsets.
+        """Send the queue's first commit, or complete it if it has failed or has no offsets.
 
         Return False if the commit has to wait.
         """

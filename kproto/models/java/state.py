@@ -384,7 +384,8 @@ class JavaState:
     closed: bool = False
     # The calls of commitSync and commitAsync that are not complete.
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
-    # The start of the join that waits for a Metadata response, because the subscription is a pattern (M201).
+    # The time (ms) at which the current join of a pattern subscription began. The join waits for a Metadata
+    # response that arrives after this time (M201).
     pattern_refresh_since: int | None = None
     committed_refreshed: bool = False  # Whether committed offsets have arrived, and are not validated yet.
     # Whether every assigned partition has a valid position (hasAllFetchPositions).

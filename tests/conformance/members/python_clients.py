@@ -30,7 +30,7 @@ def written(partitions: Iterable[Any]) -> str:
 
 
 def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that have the same name in both clients."""
+    """Return the options that have the same names in kafka-python and aiokafka."""
     return {
         "bootstrap_servers": bootstrap,
         "client_id": client_id,

@@ -244,9 +244,9 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
-    """An owned partition that does not exist is ignored.
+    """Owned partitions are ignored if they do not exist or are listed twice.
 
-    For such an owned partition, Java raises an exception, or assigns a partition twice.
+    In Java, such a list of owned partitions causes an exception, or a partition with two owners.
     """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 

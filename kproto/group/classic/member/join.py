@@ -278,9 +278,9 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 
 
 def _is_unannounced_leader(member: Member, response: JoinGroupResponse) -> bool:
-    """Return whether this restarted static member is the leader although the response does not say so.
+    """Return whether a restarted static member leads the group under its former member id.
 
-    Below v9, the JoinGroup response to such a member has the member id of the replaced process as `leader`.
+    Below v9, `leader` in the JoinGroup response to such a member is the member id of the replaced process.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:
