@@ -259,8 +259,8 @@ class AsyncPartitionConsumers(AsyncBlock):
     async def _remove_out_of_range(self, error: OffsetOutOfRange) -> None:
         """Stop the partitions whose position is outside the log: `position` raises an error for them.
 
-        The consumer of the partition that `error` names reports `error`, and the other consumers report the
-        error of `position`.
+        If `error` names the partition of a consumer, this consumer reports `error`. The other stopped
+        consumers report the error that `position` raised for them.
         """
         for consumer in list(self._open_consumers.values()):
             try:

@@ -403,8 +403,9 @@ class _Reader:
         start = self.position
         self.position += 1
         negated = self.accept("^")
-        operands: list[frozenset[str]] = []  # The operands of && that have been read.
-        operand: frozenset[str] | None = None  # The members of the next operand; None before the first one.
+        operands: list[frozenset[str]] = []  # The operands of && that have been read completely.
+        # The members of the operand that is being read; None before its first member.
+        operand: frozenset[str] | None = None
         while True:
             self.skip_comments()
             if self.position >= len(self.pattern):

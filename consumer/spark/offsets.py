@@ -409,7 +409,10 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move each start outside of its log to the log's start or end, and describe the move as a loss."""
+    """Move a start that lies outside of its log to the log's start or end.
+
+    Return the starts, and a description of each move, which counts as a loss.
+    """
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         partition = TopicPartition(topic, partition_number)

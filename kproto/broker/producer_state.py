@@ -2,13 +2,13 @@
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
-* The last five batches of each producer are remembered. A batch with the epoch and sequences of one of them
-  is a duplicate.
+* The last five batches of each producer are remembered. A new batch is a duplicate if its epoch and its first
+  and last sequence equal the epoch and sequences of a remembered batch.
 
 * A duplicate is not stored. Its response contains the offset of the stored batch.
 
-* A batch that is not a duplicate must start at the sequence after the producer's last one. Otherwise, it
-  fails with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
+* A batch that is not a duplicate must start at the sequence after the producer's last sequence. Otherwise,
+  it fails with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
 
 * A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 

@@ -145,8 +145,8 @@ def _watch(options: argparse.Namespace) -> int:
             )
             try:
                 await stack.enter_async_context(proxy)
-            # ConnectionFailed is an OSError, too. Without this clause, the next one would report it as a
-            # failure of --listen.
+            # ConnectionFailed is an OSError, too. Without this clause, the next clause would report a failed
+            # connection to the cluster as a failure of --listen.
             except ConnectionFailed:
                 raise
             except OSError as error:

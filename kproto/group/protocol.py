@@ -429,7 +429,7 @@ class ClientMember(Protocol):
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata the member needs: its own, and for a leader those of all members."""
+        """The topics whose metadata the member needs: its own topics; for a leader, all members' topics."""
         ...
 
     @property

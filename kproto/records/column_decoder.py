@@ -140,7 +140,7 @@ def _find_starts_in_parallel(windows: Windows, batches: BatchArrays) -> Int64s |
         lane_position += record_sizes.take(pairs[lane_position])
     else:
         step = steps
-    # The rest of the few longest lanes is read record by record.
+    # A few lanes are longer than all others. Their remaining records are read record by record.
     raw: Any = windows.bytes  # `Any`, because numpy's type hints do not declare that an array is a buffer.
     view = memoryview(raw)
     for lane in range(lanes_in_step[step] if step < steps else 0):

@@ -65,9 +65,9 @@ def test_random_values_are_measured_as_by_java(tmp_path: Path) -> None:
     ours: list[list[float | None]] = []
     for _ in range(300):
         sensor, now = Sensor(), random.randint(0, 100_000)
-        # The first event records a value. If the first event were a measurement, Java would create a sample
-        # for rates but not for averages. Their later samples would then begin at different times, while
-        # kproto keeps the same samples for both.
+        # Each sensor records a value before its metrics are read. Otherwise Java would create a sample for
+        # rates, but not for averages, and the later samples of rates and averages would begin at different
+        # times. kproto uses the same samples for rates and averages.
         sensor.record(1, now)
         lines += ["new", f"record 1 {now}"]
         for _ in range(random.randint(1, 40)):

@@ -41,8 +41,8 @@ PRIMITIVES = {
     )
 }
 
-# A key is a Kafka type. A value is the default of fields whose definition has none. For all other types,
-# which are integers, this default is 0.
+# Maps a Kafka type to the default of a field of this type whose definition declares no default. For integer
+# types, which are not listed, this default is 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",

@@ -211,8 +211,8 @@ class _Progress(Generic[K, V]):
         name: Callable[[K], str],
     ) -> None:
         self.items = items
-        self.open = dict.fromkeys(items)  # A set in the order of `items`.
-        # Item without a result yet -> the broker that was located for it.
+        self.open = dict.fromkeys(items)  # The items without a result, in the order of `items`.
+        # Item without a result -> its broker, once the broker has been located.
         self.nodes: dict[K, int | None] = {}
         self.succeeded: dict[K, V] = {}
         self.failed: dict[K, KprotoError] = {}

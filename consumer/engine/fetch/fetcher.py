@@ -278,8 +278,8 @@ class Fetcher:
 
         def on_response(call: Call) -> None:
             broker.has_extra_fetch_in_flight = False
-            # A broker that throttles the client omits the records that it has (KIP-219). The client requests
-            # them again after the throttle time.
+            # A response that throttles the client contains no records, even if the broker has some (KIP-219).
+            # The client requests the records again after the throttle time.
             is_omitted = self._core.network.throttled_until(node, SIDE) > self._core.now
             for state, epoch in states:
                 if state.epoch == epoch:

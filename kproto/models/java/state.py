@@ -372,7 +372,7 @@ class JavaState:
     # The application's thread
     thread: ApplicationThread = field(default_factory=ApplicationThread)
     poll_deadline: int = 0
-    # The poll(long) in progress, if any. Its timeout runs only while the call waits for records.
+    # The call of poll(long) that is in progress. Its timeout runs only while the call waits for records.
     legacy_poll: LegacyPoll | None = None
     poll_limit: int = 500
     metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)

@@ -215,8 +215,8 @@ def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
 def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
     """Continue after the partitions of an incremental revoke were removed.
 
-    A terminating member leaves. Other members add their new partitions. Without new partitions they rejoin if
-    needed.
+    A terminating member leaves. Otherwise, the member adds its new partitions. If it has none, it rejoins if
+    the revocation or a new subscription requires it.
     """
     if state.terminating:
         unassign(state)

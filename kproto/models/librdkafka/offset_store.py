@@ -263,7 +263,10 @@ def _handle_commit_error(
 def _finish_commit(
     state: LibrdkafkaState, operation: OffsetCommitOp, error: tuple[str, str] | None, out: Out
 ) -> None:
-    """Report the result if the application waits for it, and serve the assignment after the last commit."""
+    """Report the result of a commit if the application waits for it.
+
+    If no other commit is in flight, serve the assignment.
+    """
     state.wait_commits -= 1
     if operation.reply_to_application:
         out.append(FinishCommit(operation.token, error))

@@ -31,8 +31,8 @@ def test_the_advertised_versions_are_those_of_kafka(client: Client) -> None:
     ranges = {
         api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
     }
-    # The version ranges that Kafka 4.4.0 lists. Two of them differ from those of kproto's messages: Produce
-    # (key 0) starts at v0, and InitProducerId (key 22) ends at v5.
+    # The version ranges that Kafka 4.4.0 lists. kproto's messages support other versions of two APIs: v3 to
+    # v13 of Produce (key 0), and v0 to v6 of InitProducerId (key 22).
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
         12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 5), 19: (2, 7), 20: (1, 6),

@@ -64,7 +64,7 @@ def send_error(context: GroupContext, call: RequestReceived[Message], code: Erro
 def send_join_error(
     context: GroupContext, call: RequestReceived[JoinGroupRequest], code: ErrorCode, member_id: str
 ) -> None:
-    """Answer a JoinGroup with an error and the given member id, which may differ from the request's."""
+    """Answer a JoinGroup with an error and `member_id`, which may differ from the id in the request."""
     context.reply(call, join_error_response(code, member_id, call.version))
 
 
