@@ -236,7 +236,8 @@ def _set_grant_type(settings: dict[str, str], options: dict[str, Any]) -> None:
             return  # This library's option, which Java does not have.
         if with_credentials and any(name in settings for name in _DEFAULT_ASSERTION_PROPERTIES):
             options["sasl_oauthbearer_grant_type"] = CLIENT_CREDENTIALS
-            options.pop("sasl_oauthbearer_client_secret", None)  # As in Java, the assertion replaces it.
+            # As in Java, the assertion replaces the client secret.
+            options.pop("sasl_oauthbearer_client_secret", None)
             settings.pop("sasl.oauthbearer.header.urlencode", None)
         elif class_name != "JwtBearerJwtRetriever":
             allowed = (

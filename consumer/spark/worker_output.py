@@ -8,7 +8,7 @@ process" and the traceback of a BrokenPipeError, as if the query had failed. Thi
 messages. The filter is installed in two ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts this daemon for the
-  workers of tasks, including those of ``mapInArrow``, but not for the processes that plan queries.
+  workers that run tasks (also of ``mapInArrow``), but not for the processes that plan queries.
 
 * In any other session, a worker of Spark's own daemon installs the filter when it imports this package.
 

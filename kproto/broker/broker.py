@@ -166,8 +166,9 @@ class Broker:
     def respond(self, conn: int, response: Message) -> None:
         """Send the response to the current request of a connection, if the connection is open.
 
-        The response gets the call's amendments, its injected error, and the throttle time of the API. The
-        responses to the pieces of a large request are merged, and sent as one frame after the last piece.
+        The call's `amend_response` changes the response first. Then the response gets the call's injected
+        error and the API's throttle time, if they are set. The responses to the pieces of a large request are
+        merged, and sent as one frame after the last piece.
         """
         connection = self.connections.get(conn)
         if connection is None or connection.current_call is None:

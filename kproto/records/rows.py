@@ -151,7 +151,7 @@ def _decode_by_row(
     from_offset: int | None,
     control: bool,
 ) -> Iterator[list[Record]]:
-    """Iterate over the records to return, batch by batch, or in lists of at most `size` records.
+    """Yield a list of records for each batch, or lists of at most `size` records if it is set.
 
     `column_error` is the error of an earlier decoding to columns, or None. When the iteration reaches the
     batch of this error, the error is raised without decompressing the batch again.

@@ -156,8 +156,9 @@ class Group(RuleBasedStateMachine):
     def lose(self, member: int, cause: str) -> None:
         """Let a member lose its partitions after it has read records from them.
 
-        Time passes until the member owns partitions, and after the loss until its `lost` callback has
-        returned. Both waits have a limit, because a network fault may prevent the assignment or the callback.
+        First time passes until the member owns partitions. After the loss, time passes until the member's
+        `lost` callback has returned. Both waits have a limit, because a network fault may prevent the
+        assignment or the callback.
         """
         consumer = self._member(member)
         if not self.world.run(_MAX_LOSS_WAIT_MS, until=lambda: bool(consumer.owned)):

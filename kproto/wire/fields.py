@@ -28,7 +28,7 @@ class _Marker:
         return self.name
 
 
-# The default of a field without a default: the caller must pass a value.
+# Marks a field that has no default, so that the caller must pass a value.
 REQUIRED = _Marker("REQUIRED")
 # The value of an unset struct field with the default FRESH, until it is first read.
 LAZY = _Marker("LAZY")

@@ -49,7 +49,7 @@ class SlowPipe(io.RawIOBase):
 def decode_lines(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> list[object]:
     """Run `kproto decode --json --lines` on `data`, which arrives in chunks of `size` bytes.
 
-    Return a decoded result for each line.
+    Return the decoded result of each line of `data`.
     """
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(SlowPipe(data, size))))

@@ -105,7 +105,7 @@ def test_two_embedded_brokers_do_not_differ() -> None:
     """Two embedded brokers respond alike to the same requests, because no compared value is random."""
     with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
         for number, apis in enumerate(CASES):
-            if apis == ("JoinGroup",):  # Not compared: each JoinGroup waits for the rebalance delay.
+            if apis == ("JoinGroup",):  # Skipped: each JoinGroup request waits for the rebalance delay.
                 continue
             with pair(first.bootstrap, second.bootstrap, title(number)) as two:
                 assert list(differences(two, apis, f"alike/{number}", 10)) == []

@@ -300,7 +300,7 @@ def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
 def a_producer_writes_to_the_leaders_in_its_rack(fleet: Fleet) -> None:
     """Records without a key go to the leaders in the producer's rack (KIP-1123).
 
-    While the broker in this rack is down, the records go to all leaders.
+    While the only broker in this rack is down, the records go to the leaders in all other racks.
     """
     node = sorted(fleet.nodes)[1]
     name = topic(fleet, 6)

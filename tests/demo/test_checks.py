@@ -66,9 +66,8 @@ def test_two_owners_are_a_fault() -> None:
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
     """A removed member is not a second owner, even if its `lost` event arrives late.
 
-    The `lost` event may come after the assignment to the new owner.
-
-    If heartbeats get no response, the member learns of its removal only later.
+    A member whose heartbeats get no response may learn of its removal after the new owner has received the
+    partitions.
     """
     collected = GroupReports()
     collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))

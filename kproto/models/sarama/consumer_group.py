@@ -82,7 +82,7 @@ def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def _consume(group: SaramaGroup, payload: object) -> None:
-    """Leave if the group is closed. Otherwise, start the next Consume, provided that topics are requested."""
+    """Leave if the group is closed, else start Consume if the application requested topics."""
     if group.closed:
         leave(group)
         return

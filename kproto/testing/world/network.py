@@ -130,7 +130,7 @@ class Network:
         return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
-        """End a fault: establish the connections and send the bytes that it stalled.
+        """End a fault. Establish the connections that it stalled, and send the stalled bytes.
 
         Connections and bytes that another fault still stalls continue to wait. A fault that has already ended
         is ignored.

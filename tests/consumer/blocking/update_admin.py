@@ -22,7 +22,7 @@ LAST = "    # ---- inside\n"
 
 
 def update(asynchronous: str, blocking: str) -> str:
-    """Return the source of `Admin`, given the sources of both modules."""
+    """Return the new source of the blocking module. Its methods come from `asynchronous`."""
     lines = blocking.splitlines(keepends=True)
     imports = [node for node in ast.parse(blocking).body if _is_engine_import(node)]
     before = "".join(lines[: imports[0].lineno - 1])

@@ -459,7 +459,7 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """Partitions that are assigned between two sessions get one handler each.
+    """A partition that is assigned between two sessions is claimed once, not twice.
 
     The next `consume` may begin after the consumer has received the assignment and before the assignment's
     callback.

@@ -276,7 +276,10 @@ def lose_response(world: World, a: Consumer, offset: int) -> None:
 def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
     moment: type, options: dict[str, Any], timeout_ms: int
 ) -> None:
-    """The coordinator has stored the application's commit. The response is lost, and the call times out."""
+    """The initial commit of 0 is not sent after the coordinator has stored a commit of 3.
+
+    The response to the application's commit is lost, and the call times out.
+    """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = member_at(world, moment, **{**options, "request_timeout_ms": 501, "session_timeout_ms": 30_000})
