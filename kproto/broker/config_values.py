@@ -60,7 +60,7 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return why the text is rejected: `refused` for true, or the allowed values. None for false."""
+        """Return `refused` for true, None for false, and the allowed values for any other text."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None

@@ -123,7 +123,7 @@ class GroupCoordinators:
         return [] if coordinator is None else coordinator.hand_over(group_id, ready_at)
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. `requests` must contain the class of `request`."""
+        """Return a response that only reports this error. `request` must be of a class in `requests`."""
         return self._default_coordinator(type(request)).error_response(request, code, version)
 
     def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:

@@ -665,5 +665,5 @@ class GroupCoordinator(Protocol):
         ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. `requests` must contain the class of `request`."""
+        """Return a response that only reports this error. `request` must be of a class in `requests`."""
         ...

@@ -250,7 +250,8 @@ def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
     """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if no format fits."""
     if not data:
         return NO_CLAIM
-    # Version 0 has no generation. Offset 2 skips the version number that kafka-python writes.
+    # Version 0 has no generation. kafka-python first writes a version number of 2 bytes, which offset 2
+    # skips.
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):
         try:
             body = StickyUserData.decode(memoryview(data)[offset:], version)

@@ -361,8 +361,8 @@ def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
 def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     """Parse ID[@RACK][=TOPIC:PARTITIONS[;TOPIC:PARTITIONS]] into a member of the JSON form.
 
-    PARTITIONS, such as 0-2,5, are those that the member owned in generation 1. The member subscribes to all
-    `topics`. Raises ConfigError for text of another form.
+    PARTITIONS, such as 0-2,5, are the partitions that the member owned in generation 1. The member subscribes
+    to all `topics`. Raises ConfigError for text of another form.
     """
     identity, equals, owned_text = text.partition("=")
     member_id, _, rack = identity.partition("@")

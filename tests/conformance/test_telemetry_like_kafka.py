@@ -186,7 +186,7 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
 
 
 def test_a_real_kafka_parses_the_metrics_of_the_application(judge: Judge) -> None:
-    """A sum and a gauge of the application have the same form as those of Java's clients (KIP-1076)."""
+    """The application's sum and gauge have the same form as a sum and a gauge of the producer (KIP-1076)."""
     with Producer(judge.bootstrap, client_id="shop") as producer:
         producer.register_metric_for_subscription(
             ApplicationMetric("orders-total", "shop-metrics", {"shop-region": "eu"}, value=3)

@@ -101,7 +101,7 @@ def data_and_offsets(values: Any) -> tuple[Any, Any]:
 
 
 def strip_header(values: Any, size: int) -> Any:
-    """Return each value without its first `size` bytes. No value may be null or shorter."""
+    """Return each value without its first `size` bytes. No value may be null or shorter than `size`."""
     data, offsets = data_and_offsets(values)
     remaining_sizes = np.diff(offsets) - size
     new_offsets = np.concatenate([[0], np.cumsum(remaining_sizes)]).astype(np.int32)

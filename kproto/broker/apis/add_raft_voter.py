@@ -22,7 +22,10 @@ _LISTENER: Final = "CONTROLLER"
 
 
 def handle_add_raft_voter(broker: Broker, call: Call) -> Result:
-    """Return the error for the request (KafkaRaftClient.handleAddVoterRequest, AddVoterHandler)."""
+    """Return the error for the request: no voter can be added.
+
+    Follows KafkaRaftClient.handleAddVoterRequest and AddVoterHandler.
+    """
     request = call.request
     assert isinstance(request, AddRaftVoterRequest)
     error, message = _add_voter_fault(broker, request)

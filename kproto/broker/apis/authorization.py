@@ -167,22 +167,22 @@ TRANSACTIONAL_ID_FAILED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def cluster_requirement(operation: Operation) -> Requirement:
-    """Return the requirement of `operation` on the cluster."""
+    """Require that the caller may perform `operation` on the cluster."""
     return Requirement(operation, Resource.CLUSTER, CLUSTER_FAILED)
 
 
 def group_requirement(operation: Operation) -> Requirement:
-    """Return the requirement of `operation` on a group."""
+    """Require that the caller may perform `operation` on a group."""
     return Requirement(operation, Resource.GROUP, GROUP_FAILED)
 
 
 def topic_requirement(operation: Operation) -> Requirement:
-    """Return the requirement of `operation` on a topic."""
+    """Require that the caller may perform `operation` on a topic."""
     return Requirement(operation, Resource.TOPIC, TOPIC_FAILED)
 
 
 def transactional_id_requirement(operation: Operation) -> Requirement:
-    """Return the requirement of `operation` on a transactional id."""
+    """Require that the caller may perform `operation` on a transactional id."""
     return Requirement(operation, Resource.TRANSACTIONAL_ID, TRANSACTIONAL_ID_FAILED)
 
 

@@ -124,8 +124,8 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
     """For each index i, assign partition i of all topics to one member whose rack has replicas of them.
 
-    A member without a rack qualifies for every index. If no qualified member may get another partition of
-    every topic, the partitions stay unassigned for now.
+    A member qualifies only if it may still get a partition of every topic. A member without a rack counts as
+    near to all replicas. If no member qualifies, the partitions of this index stay unassigned for now.
     """
     # The members that may still get partitions. The dict serves as an ordered set.
     members = dict.fromkeys(topics[0].members)

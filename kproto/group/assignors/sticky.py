@@ -460,9 +460,8 @@ class _GreedyAssignment:
     def _move(self, partition: TopicPartition, target: str) -> None:
         """Move a partition to the member `target`.
 
-        If another partition of the topic was moved in the opposite direction, from `target` to this
-        partition's original owner, the other partition is moved back instead, provided that this improves
-        the balance.
+        Another partition of the topic may have been moved in the opposite direction, from `target` to this
+        partition's original owner. If moving that partition back improves the balance, this is done instead.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         opposite_moves = self.moves.get((partition.topic, target, source))

@@ -119,10 +119,10 @@ class PartitionConsumer(Subscriber):
         self.preferred = Preference(broker_id, self.client.now + lease_ms)
 
     def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError:
-        """Return the broker to fetch from, and the leader epoch: the preferred replica, else the leader.
+        """Return the broker to fetch from and the leader epoch, or an error if the leader is unknown.
 
-        A preferred replica that is unknown or has expired is forgotten. Returns the error if the leader is
-        unknown.
+        The broker is the preferred replica if one is set, and the leader otherwise. A preferred replica that
+        is unknown or has expired is forgotten.
         """
         metadata = self.client.metadata
         if self.preferred is not None:

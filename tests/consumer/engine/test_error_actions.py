@@ -1,4 +1,4 @@
-"""Each error code in a response is raised, or makes the client refresh its metadata."""
+"""After an error code of Fetch, the consumer raises the error, retries, or refreshes metadata."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class ClassicCoordinator(CoordinatorState):
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
         """Return a response that only reports this error (R4).
 
-        `requests` must contain the class of `request`.
+        `request` must be of a class in `requests`.
         """
         match request:
             case OffsetFetchRequest():
