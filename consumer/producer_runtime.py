@@ -131,7 +131,7 @@ class ProducerRuntime:
     def shut_down(self, deadline: int) -> None:
         """End the engine immediately, then wait for the queued callbacks.
 
-        The wait lasts at most until `deadline` (ms), or 1 s if the deadline is earlier.
+        If the callbacks do not end, the wait lasts until `deadline` (ms), but at least 1 s.
         """
         raise NotImplementedError
 

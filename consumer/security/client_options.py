@@ -18,7 +18,7 @@ from ..logs import log
 from ..producer_options import ProducerOptions
 from .option_names import PREFIXES, mask_secret
 
-# The options of each client, with their types. Their names have dots, as in a properties file.
+# Client -> option -> type. The options have dots in their names, as in a properties file.
 _OPTION_TYPES: Final[Mapping[str, Mapping[str, Any]]] = {
     client: {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"

@@ -202,7 +202,10 @@ class TokenSource:
 
 
 def _checked_token(result: object) -> Token:
-    """Return the token that a provider has returned as a string or Token. Raises NoToken if it is invalid."""
+    """Return a provider's result, which is a string or a Token, as a Token.
+
+    Raises NoToken if the result has another type or is not a valid token.
+    """
     token = Token(result) if isinstance(result, str) else result
     if not isinstance(token, Token):
         raise NoToken(

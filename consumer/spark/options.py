@@ -104,7 +104,10 @@ class Options:
         return value
 
     def with_latest_schemas(self) -> Options:
-        """Return a copy of these options with the registry's latest schemas. Raises RegistryFailed."""
+        """Return a copy of these options, with the latest schema for each column without a schema.
+
+        Raises NoSuchSchema if a subject has no schema, and RegistryFailed if a request fails.
+        """
         return replace(
             self, formats=tuple(column_format.with_latest_schema() for column_format in self.formats)
         )

@@ -177,7 +177,7 @@ def _print_producers(options: argparse.Namespace) -> int:
 
 
 def _find_hanging(options: argparse.Namespace) -> int:
-    """Print old open transactions of partitions whose coordinators do not know them."""
+    """Print hanging transactions: open in a log for long, but unknown to their coordinators."""
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         topics = options.topics or sorted(admin.topics())

@@ -143,8 +143,8 @@ class ZooKeeperConsumer:
     name: str
     delay_ms: int
     owned: tuple[TopicPartition, ...] = ()
-    at: int | None = None  # The time of its next rebalance (ms), or None if no rebalance is scheduled.
-    tries: int = 0  # The rebalances that failed since the last change.
+    at: int | None = None  # The time (ms) of the consumer's next rebalance; None if none is scheduled.
+    tries: int = 0  # The number of rebalances that failed since the last change of `ids` or `topics`.
 
 
 @dataclass(slots=True)

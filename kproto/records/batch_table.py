@@ -156,7 +156,7 @@ def _build_by_batch(
 def _build_with_numpy(
     parts: Sequence[FetchedPart], part_indexes: list[int], check_crc: bool, control: bool
 ) -> Table | None:
-    """Build the table of the batches of the parts at `part_indexes`, with numpy.
+    """Build the table with numpy: one column for each batch of the parts at `part_indexes`.
 
     Returns None if a batch is malformed or not of magic 2, or if no batch is complete.
     """

@@ -219,9 +219,9 @@ class Columns:
         return f"<Columns: {len(self)} records{ends}>"
 
     def release(self) -> None:
-        """Return the memory of lent columns to the pool.
+        """Return the memory of lent columns to the pool, and set `value` to None.
 
-        `value` is None afterwards. The values of columns that `part` or `slice` returned become invalid.
+        The values of columns that `part` or `slice` of this object returned become invalid.
         """
         self.value = None
         if self._arena is not None:

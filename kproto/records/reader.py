@@ -177,7 +177,7 @@ class AbortedTransactions:
     def pairs(self) -> list[tuple[int, int]]:
         """The aborted transactions whose end has not been read yet, as (producer id, first offset).
 
-        A reader that starts after the last batch passed to `skips` gets these pairs as `aborted`.
+        Pass these pairs as `aborted` to a new reader that starts after the last batch given to `skips`.
         """
         return [*self._open.items(), *reversed(self._pending)]
 

@@ -189,7 +189,10 @@ class PlanRunner:
         job.request = job.calls[0].name
 
     def _on_call_ended(self, job: _Job) -> None:
-        """Continue the plan if it waits for no other call, and report the topics of new metadata."""
+        """Continue the plan if this was its last open call.
+
+        If the plan then updates the metadata, pass the topics of the Metadata responses to `on_metadata`.
+        """
         job.open_calls -= 1
         if job.has_ended or job.open_calls:
             return

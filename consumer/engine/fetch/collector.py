@@ -69,10 +69,10 @@ class FetchCollector:
             self._errors[partition] = self.unraised[partition] = state.error
 
     def next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return an error of a partition that poll has not raised yet, or None without such an error.
+        """Return a partition's error that poll has not raised yet; None if there is no such error.
 
-        The returned error then counts as raised. With `include_raised` the result may also be an error that
-        poll has raised before.
+        The returned error counts as raised from now on. With `include_raised`, an error that poll has raised
+        before is returned instead of None.
         """
         if self.unraised:
             return self.unraised.pop(next(iter(self.unraised)))

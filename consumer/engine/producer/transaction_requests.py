@@ -124,7 +124,9 @@ def txn_offset_commit_request(
     offsets: Offsets,
     topic_ids: Mapping[str, UUID],
 ) -> Prepared:
-    """Build a TxnOffsetCommit request. If `member` has only a group id, the coordinator does not check it.
+    """Build a TxnOffsetCommit request.
+
+    If `member` has only a group id, the coordinator accepts the offsets without checking a member.
 
     From version 6 on, the request identifies topics by id. `topic_ids` must then contain the id of each topic
     (KIP-1319).

@@ -6,8 +6,8 @@
 
 * seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
 
-* ListOffsets resolves a logical position, with one request per partition. After a seek the request is sent
-  immediately. If the committed offset is missing or an offset is out of range, it is sent after 100 ms.
+* ListOffsets resolves a logical position, with one request per partition. The request is sent immediately
+  after a seek, and after 100 ms if the committed offset is missing or an offset is out of range.
 
 * If the last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
 

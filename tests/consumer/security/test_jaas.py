@@ -1,4 +1,7 @@
-"""JAAS lines are read as in Java. tests/conformance/test_properties_like_java.py compares the values."""
+"""JAAS lines are read as in Java.
+
+tests/conformance/test_properties_like_java.py compares the results with Java's results.
+"""
 
 from __future__ import annotations
 
