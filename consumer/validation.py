@@ -97,7 +97,7 @@ def offset(name: str, value: Any) -> int:
 
 
 def seek_offset(name: str, value: Any) -> tuple[int, int | None]:
-    """Check an offset or a CommittedOffset. Return the offset and the leader epoch, None if unknown."""
+    """Check an offset or a CommittedOffset. Return (offset, leader epoch or None if unknown)."""
     if not isinstance(value, CommittedOffset):
         return offset(name, value), None
     epoch: Any = value.leader_epoch

@@ -7,8 +7,8 @@ Messages carry error codes as plain ints, because a broker may be newer than thi
     ErrorCode(code).name          # raises ValueError for an unknown code
     describe(code)                # never raises: "REBALANCE_IN_PROGRESS (27)"
 
-Names and sets follow Kafka's ``Errors``: RETRIABLE contains the codes whose exception is a
-RetriableException, and REFRESH_METADATA those whose exception is an InvalidMetadataException.
+Names and sets follow Kafka's ``Errors``. RETRIABLE contains the codes whose exception is a
+RetriableException. REFRESH_METADATA contains the codes whose exception is an InvalidMetadataException.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
         The docstring of the module `consumer.sarama.group` contains the rules of sessions.
 
-        Raises the exceptions of `setup` and `cleanup`, and errors that prevent this member from joining the
-        group. Raises IllegalState if the group is closed.
+        Raises the exceptions of `setup`, the exceptions of `cleanup` except a KprotoError, and errors that
+        prevent this member from joining the group. Raises IllegalState if the group is closed.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)
@@ -170,9 +170,10 @@ class AsyncConsumerGroup(AsyncBlock):
             raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors of sessions, except those that only `consume` raises.
+        """Return an iterator over the errors of sessions. It ends when the group is closed.
 
-        The iterator over the errors ends when the group is closed. The last 256 unread errors are kept.
+        The errors of `setup` and of joining the group are omitted, because `consume` raises them. The group
+        keeps the last 256 unread errors.
         """
         return aiter(self.error_channel)
 

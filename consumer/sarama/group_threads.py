@@ -191,8 +191,8 @@ class ConsumerGroup(Block):
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """Run one session with these topics, and return at the session's end. Call this method in a loop.
 
-        Raises the exceptions of `setup` and `cleanup`, and errors that prevent this member from joining the
-        group. Raises IllegalState if the group is closed.
+        Raises the exceptions of `setup`, the exceptions of `cleanup` except a KprotoError, and errors that
+        prevent this member from joining the group. Raises IllegalState if the group is closed.
         """
         self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)
@@ -201,11 +201,10 @@ class ConsumerGroup(Block):
         self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors of sessions, except those that only `consume` raises.
+        """Return an iterator over the errors of sessions. It ends when the group is closed.
 
-        The iterator waits for errors, so use it in a separate thread. It ends when the group is closed.
-
-        The group keeps the last 256 unread errors.
+        The iterator waits for errors, so use it in a separate thread. The errors of `setup` and of joining
+        the group are omitted, because `consume` raises them. The group keeps the last 256 unread errors.
         """
         return self._loop.iterate(self._group.error_channel)
 

@@ -19,7 +19,7 @@ from ..blocking.signals import Held
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Time (s) that `close` gives the remaining tasks, such as those of iterators, to end before it cancels them.
+# Time (s) that `close` waits for the remaining tasks, such as tasks of iterators, before it cancels them.
 END_S = 0.05
 # Interval (s) at which a waiting thread checks whether the loop is still running.
 CHECK_S = 1.0

@@ -97,9 +97,9 @@ def _walk_parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
 
 
 def _next_words(parser: Parser) -> Iterator[str]:
-    """Yield the words that may follow a command: first its verbs, then its options.
+    """Yield the words that may follow a command: its verbs, and then its options.
 
-    If the command has no verbs, the values of its first argument come first.
+    If the command has no verbs, yield the allowed values of its positional arguments instead of verbs.
     """
     yield from parser.subparsers()
     for action in parser.actions():

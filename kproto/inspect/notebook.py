@@ -70,8 +70,9 @@ def image(svg: str, alt: str) -> str:
 def message(value: Message) -> str:
     """Render the fields of a message and their bytes.
 
-    The version is the highest that encodes all values of the message. If no version does, it is the highest
-    that encodes the message without some values.
+    The message is encoded in the highest version that encodes all of its values. If there is no such version,
+    the highest version that can encode the message is used, and the fields that this version lacks are
+    omitted.
     """
     encoding = _best_encoding(value)
     if encoding is None:
@@ -102,8 +103,8 @@ def message(value: Message) -> str:
 def _best_encoding(value: Message) -> tuple[int, bytes] | None:
     """Return the highest version that encodes all values of the message, and the encoded bytes.
 
-    If no version encodes all values, return the highest version that encodes the message with some
-    values omitted. Return None if no version can encode the message.
+    If no version encodes all values, return the highest version that can encode the message without the
+    fields that the version lacks. Return None if no version can encode the message.
     """
     highest = None
     for version, data in _encodings(value):

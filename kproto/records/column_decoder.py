@@ -44,7 +44,7 @@ _MIN_LANES = 40
 # The number of lanes into which long batches are cut. A numpy operation takes 7 µs even for few lanes, and
 # hardly more for this number.
 _TARGET_LANES = 256
-# The minimum number of records in a useful run. If most runs are shorter, batches are read in parallel.
+# Runs with fewer records are short. If most runs are short, batches are read in parallel.
 _MIN_RUN = 4
 # The minimum number of records that one search for runs must cover to be faster than parallel reading.
 _MIN_RECORDS_PER_SEARCH = 500

@@ -30,7 +30,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     The demo is faked, because a real one needs pandas, Spark and a minute.
 
-    The faked demo reports that a total differs, unless its topic is `good`.
+    Unless its topic is `good`, the faked demo fails: it reports the fault "a total differs".
     """
     started: list[dict[str, Any]] = []
 

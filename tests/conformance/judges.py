@@ -70,7 +70,7 @@ def newest_kafka(known: str) -> str | None:
 
     Versions older than `known` are ignored.
 
-    Maven uses its configured repositories, and remembers the result for a day.
+    Maven searches its configured repositories, and caches their lists of versions for a day.
     """
     maven = shutil.which("mvn")
     if maven is None:

@@ -2,8 +2,9 @@
 
 For each member, both must list the same partitions in the same order.
 
-The inputs come from a simulated group, in which no two members own the same partition. The reported
-generations differ. Eager members report owned partitions in user data of version 0 or 1, or not at all.
+The inputs come from a simulated group, in which no two members own the same partition. Eager members report
+their owned partitions in user data of version 0 or 1, or not at all. The generations in version 1 differ
+between members.
 
 If members subscribe to different topics, kproto uses the general algorithm of the current release. Its
 assignments must be at least as balanced as the assignments of 2.6.

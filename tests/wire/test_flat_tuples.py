@@ -133,7 +133,7 @@ def reads_runs(module: ModuleType) -> None:
 
 
 def sees_where_runs_end(module: ModuleType) -> None:
-    """Check the decoding of elements whose length or tagged fields differ from those of their neighbours."""
+    """Check elements that differ from their neighbours in length or in tagged fields."""
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]

@@ -68,8 +68,8 @@ class TopicPartitionInfo(msgspec.Struct, frozen=True):
 
     `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader.
 
-    `isr` contains the in-sync replicas. `offline_replicas` contains those whose broker or log directory is
-    offline.
+    `isr` contains the in-sync replicas. `offline_replicas` contains the replicas whose broker or log
+    directory is offline.
 
     `elr` contains the eligible leader replicas, and `last_known_elr` the last known ones (KIP-966). Both are
     None from brokers before 4.0.

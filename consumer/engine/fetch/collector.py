@@ -106,9 +106,9 @@ class FetchCollector:
         return records
 
     def _start_next_partition(self) -> PartitionState:
-        """Return the partition from which records are taken next, and move it to the end of the order.
+        """Return the partition that poll reads next, and move it to the end of `ready`.
 
-        The partition is stored in `reading`.
+        `reading` is set to this partition.
         """
         state = next(iter(self.ready.values()))
         if len(self._decoded) >= MAX_OPEN_FETCHES and state.partition not in self._decoded:

@@ -72,7 +72,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     ids = [header_id(header, indexed=indexed) for header in header_values.dictionary.to_pylist()]
     # The index in `ids` of each row's id, or -1 if the row has no header or a header whose value is null.
     id_indexes = np.where(validity(header_values.indices), to_numpy(header_values.indices, np.int32), -1)
-    is_invalid_id = np.array([schema_id is None for schema_id in ids] + [True])  # The last one is for -1.
+    # The index -1 selects the last entry.
+    is_invalid_id = np.array([schema_id is None for schema_id in ids] + [True])
     message_indexes = ", and message indexes" if indexed else ""
     allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{message_indexes}"
     reason = f"the header {name} has no schema id; expected: {allowed}"

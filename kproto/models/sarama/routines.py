@@ -19,7 +19,7 @@ routines in one thread:
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 
 * Every routine has at most one timer. A Go ticker is modelled as a deadline that recurs with a fixed period.
-  Several missed ticks count as one, because the ticker's channel holds one.
+  Several missed ticks count as one, because the ticker's channel holds only one tick.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class WrongLeader:
 
 
 def follow(world: World, protocol: str, *, is_model: bool) -> Consumer | ModelClient:
-    """Start a follower subscribed to t: the model of Java's consumer, or kproto's with policy "java"."""
+    """Start a follower of t: the model of Java, or kproto's consumer with policy "java"."""
     if is_model:
         model = world.join("f", java, group_id="g", assignors=(protocol,), reset="earliest", topics=["t"])
         assert isinstance(model, ModelClient)

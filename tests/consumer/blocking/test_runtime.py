@@ -305,9 +305,10 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
     uses_tls: bool,
     is_exclusive: bool,
 ) -> None:
-    """Over TLS, the engine's thread recalls the sockets while an exclusive client waits for a future.
+    """Over TLS, the engine's thread takes the sockets back while a call waits for a future.
 
-    Only exclusive clients, which one thread at a time may use, let a caller read the sockets.
+    This concerns only exclusive clients, which one thread at a time may use. Only these clients let a calling
+    thread read the sockets.
     """
     runtime: Any = reader._runtime
     owner = Owner(is_free=True)
