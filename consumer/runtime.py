@@ -214,9 +214,10 @@ class Runtime:
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait until the running callback, if any, has ended. If it raised an exception, raise the exception.
+        """Wait until the running callback has ended; return True at once if no callback runs.
 
-        Return False if `deadline` (ms) is reached first.
+        If the callback raised an exception, raise the exception. Return False if `deadline` (ms) is reached
+        first.
         """
         return True
 

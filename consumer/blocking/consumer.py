@@ -103,12 +103,12 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.why(partition)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of this consumer's metrics, the same as in Kafka's Java consumer.
+        """Return a snapshot of this consumer's metrics.
 
-        Names, groups and tags follow Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
-        the metrics with their units. Rates, averages, maxima and minima cover the last 30 to 60 s. The
-        method sends no request and does not wait, so it may be called from any thread, even while a poll or a
-        callback hangs. It may also be called after `close`.
+        The metrics have the names, groups and tags of Java's `KafkaConsumer.metrics`. The reference page
+        "Metrics" lists them with their units. Rates, averages, maxima and minima cover the last 30 to 60 s.
+        The method sends no request and does not wait, so it may be called from any thread, even while a poll
+        or a callback hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
 

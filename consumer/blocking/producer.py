@@ -188,11 +188,11 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._operations.events(callback)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of this producer's metrics, the same as in Kafka's Java producer.
+        """Return a snapshot of this producer's metrics.
 
-        Names, groups and tags follow Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
-        the metrics with their units. Rates, averages, maxima and minima cover the last 30 to 60 s. The
-        method sends no request and does not wait, so it may be called from any thread.
+        The metrics have the names, groups and tags of Java's `KafkaProducer.metrics`. The reference page
+        "Metrics" lists them with their units. Rates, averages, maxima and minima cover the last 30 to 60 s.
+        The method sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
 

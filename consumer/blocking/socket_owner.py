@@ -33,7 +33,8 @@ class SocketOwner:
     def __init__(self) -> None:
         # Whether a thread of the application wants to read while the client's thread owns the sockets.
         self.requested = False
-        self.borrower = 0  # The id of the application's thread that owns the sockets; 0 if none does.
+        # The id of the application's thread that owns the sockets; 0 if no such thread owns them.
+        self.borrower = 0
         self._is_owned = False
         # Whether the client's thread must be the next owner.
         self._recalled = False

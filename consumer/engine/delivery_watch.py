@@ -173,7 +173,7 @@ class DeliveryWatch:
         return view is not None and view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _group_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the callback or the commit, if any, that the rebalance waits for."""
+        """Return the callback or commit that delays the records; None if neither is pending."""
         callbacks = self._core.group_status.callbacks
         if callbacks.running is not None:
             seconds = (now - callbacks.started_at) / 1000
@@ -191,14 +191,14 @@ class DeliveryWatch:
         return None
 
     def _function_obstacle(self, now: int) -> _Obstacle | None:
-        """Return the deserializer, interceptor or event callback, if any, that poll waits for."""
+        """Return the deserializer, interceptor or event callback that poll waits for; None if none runs."""
         if self.running_function is None:
             return None
         name, since = self.running_function
         return _Obstacle("callback", f"{name} has been running for {(now - since) / 1000:.1f} s", since)
 
     def _position_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the lookup or validation in progress, if any, that the partition's position waits for."""
+        """Return the lookup or validation that the position waits for; None if the position is ready."""
         reason = "position"
         if state.state is FetchState.FETCHING:
             return None

@@ -60,7 +60,7 @@ class ConsumerOperations(PollOperations):
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         super().__init__(bootstrap_servers, config, make_runtime)
-        self.closer: object = None  # The thread or task that runs `close()`; None if none does.
+        self.closer: object = None  # The thread or task that runs `close()`; None if none runs it.
 
     def describe(self, kind: str) -> str:
         """Return the client's repr.

@@ -419,7 +419,7 @@ def _take_request_error(broker: Broker, connection: Connection, api_key: int) ->
 
 
 def _take_injected_error(broker: Broker, api_key: int) -> ErrorCode | None:
-    """Return the error to inject into an API's next request, if any, and decrement the error's count."""
+    """Take one of the errors to inject into an API's requests; None if no error is left."""
     code, times = broker.injected_errors.get(api_key, (None, 0))
     if code is not None:
         _on_fail_requests(broker, FailRequests(api_key, code, times - 1), 0)

@@ -303,7 +303,7 @@ def causes(events: Sequence[GroupEvent], generations: Iterable[int]) -> dict[int
         elif event.kind == "assigned" and event.generation >= 0:
             started_at.setdefault(event.generation, event.at)
     known = sorted(started_at)
-    # Entry n is the latest start of the first n known generations. Entry 0 precedes all events.
+    # Entry n is the latest start among the first n known generations. Entry 0 is a time before all events.
     latest_starts = [
         ordered[0].at - 1,
         *itertools.accumulate((started_at[generation] for generation in known), max),

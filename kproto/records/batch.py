@@ -67,8 +67,9 @@ SMALLEST_RECORD = 7
 def crc32c(data: Any, running: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of `data`, the checksum of magic 2, as an unsigned 32-bit number.
 
-    `running` is the CRC of the preceding bytes, if any. To compute the CRC of a part of the bytes, pass a
-    slice of a `memoryview`, which is read without a copy. Message sets use `zlib.crc32` instead.
+    `running` is the CRC of the preceding bytes; 0 if there are none. To compute the CRC of a part of the
+    bytes, pass a slice of a `memoryview`, which is read without a copy. Message sets use `zlib.crc32`
+    instead.
 
     The crc32c package uses the processor's CRC32C instruction. It processes over 5 GB/s, compared with 7 MB/s
     for a lookup table in Python.

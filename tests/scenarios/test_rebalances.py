@@ -1,4 +1,4 @@
-"""The outcome of a scenario about rebalances depends on its parameters and client as expected."""
+"""The claims of the scenarios about rebalances hold for every client and for other timeouts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ from .fanout import Answer, Router, fan_out, for_all, to_coordinators
 from .group_descriptions import GROUP_KEY, group_name
 from .plan import Plan, expect_response
 
-# The topic ids of an OffsetCommit request that identifies topics by name.
+# Without topic ids, an OffsetCommit request identifies topics by name.
 _NO_TOPIC_IDS: Final[Mapping[str, UUID]] = {}
 
 

@@ -206,7 +206,7 @@ class CompletedFetch:
 
     @property
     def error_offset(self) -> int:
-        """An offset in the batch for which `rows` or `columns` raised RecordError.
+        """An offset within the batch that made `rows` or `columns` raise RecordError.
 
         The offset is `position`, but at most the last offset of the batch.
         """

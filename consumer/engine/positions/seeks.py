@@ -44,7 +44,7 @@ class PendingSeeks:
         self._seeks: dict[TopicPartition, _Seek] = {}
 
     def put(self, partition: TopicPartition, apply: Apply) -> None:
-        """Store a seek until its partition is assigned. The seek replaces an earlier one of the partition."""
+        """Store a seek until its partition is assigned; drop an earlier seek in the partition."""
         self._seeks[partition] = _Seek(apply)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -384,7 +384,7 @@ TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
 
 
 def step(machine: TelemetryMachine, event: TelemetryEvent, now: int) -> list[TelemetryAction]:
-    """Apply `event` at `now` (ms) and return the request to send, if any."""
+    """Apply `event` at `now` (ms). Return the request to send in a list, or an empty list."""
     context = _Step(now, [])
     act: Callable[[Any, Any, Any], None] = TABLE[KINDS[type(event)], machine.state].act
     act(context, machine, event)

@@ -275,7 +275,10 @@ def _part_reader(kind: Kind) -> PartReader:
 
 
 def _mapless_reader(kind: Kind) -> PartReader:
-    """Return a function that reads JSON values without maps as the field ``v`` of objects."""
+    """Return a function that reads JSON values of a type without maps.
+
+    The function wraps each value in an object, as the field ``v``, because Arrow reads only objects.
+    """
     objects = _ObjectReader(pa.struct([pa.field("v", kind)]))
 
     def read_values(raws: Raws) -> Column:

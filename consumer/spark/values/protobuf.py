@@ -401,7 +401,7 @@ def _read_messages(lanes: Lanes, message: Any, target: Any, *, with_defaults: bo
     tags = np.full(len(lanes), _NO_TAG, np.int64)
 
     def read_tags(rows: Ints) -> None:
-        """Read the next tag of these lanes."""
+        """Read the next tag in each of the lanes `rows`."""
         has_more = lanes.at[rows] < lanes.end[rows]
         tags[rows] = _NO_TAG
         rows = rows[has_more]

@@ -223,7 +223,7 @@ class DelayedFetch:
             return _missing_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.waits_for.add(partition)
         log = partition.log
-        # Kafka treats every negative epoch as -1, which skips the check.
+        # Kafka treats every negative epoch as -1, and does not check the epoch -1.
         error = leader_epoch_error(log, max(requested.current_leader_epoch, -1))
         if not self.broker.is_leader(partition, index):
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -212,7 +212,7 @@ class Client:
     def _run_scheduled_tick(self, scheduled_at: int) -> None:
         """Tick if the engine's deadline has been reached; otherwise schedule another tick.
 
-        A tick is ignored if another one has replaced it.
+        If another tick was scheduled in place of this tick, do nothing.
         """
         if not self.alive or scheduled_at != self._next_tick_at:
             return

@@ -1,4 +1,4 @@
-"""DescribeConfigs returns the requested configs of topics, the broker and client metrics resources."""
+"""DescribeConfigs returns the requested configs of topics, brokers and client metrics resources."""
 
 from __future__ import annotations
 

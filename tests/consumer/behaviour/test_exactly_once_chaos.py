@@ -80,7 +80,7 @@ class Worker:
         self.reader.pause_polling()
 
     def act(self) -> None:
-        """Perform the next step of the current transaction, if there is one."""
+        """Perform the next step of a transaction, unless the worker is away or has no records."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
         if self.current_call is not None:

@@ -538,7 +538,7 @@ def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times
 
 
 def test_tasks_that_wait_for_memory_send_before_tasks_that_send_again(broker: str) -> None:
-    """Otherwise tasks whose records were just delivered would take the memory before the waiting tasks.
+    """Tasks that send again would otherwise take the memory that their own delivered records have freed.
 
     The waiting tasks would then time out.
     """

@@ -1,6 +1,6 @@
 """Avro's schema resolution: the value that a reader gets if its schema differs from the writer's.
 
-The expected values are those of Java's GenericDatumReader (Avro 1.12.1, which Spark 4.3 contains).
+The expected values are the results of Java's GenericDatumReader (Avro 1.12.1, which Spark 4.3 contains).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The records that a stream reads next: the reader is called as in Spark, with the embedded broker."""
+"""A stream begins at the configured offsets, finds new partitions, and limits its batches.
+
+The tests call the stream reader as Spark does, and read from the embedded broker.
+"""
 
 from __future__ import annotations
 
