@@ -1,3 +1,3 @@
 """The version of this release. The tag of the release is `v` followed by the version."""
 
-__version__ = "0.3.2"
+__version__ = "0.3.3"

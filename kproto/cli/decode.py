@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..inspect.exchanges import Conversation, Exchange
 
 _RAW = "raw"
+# Kafka's default port, for --pcap.
+_BROKER_PORT = 9092
 # The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this second,
 # because a datetime cannot represent it.
 _MAX_TIMESTAMP = 253_402_300_799
@@ -85,9 +87,8 @@ def add(commands: Subparsers) -> None:
     decode.add_argument(
         "--port",
         type=port,
-        default=9092,
         metavar="N",
-        help="the broker's port in the capture (default: 9092)",
+        help=f"the broker's port in the capture (default: {_BROKER_PORT})",
     )
     capture_options = decode.add_argument_group("with --pcap")
     capture_options.add_argument(
@@ -112,12 +113,8 @@ def _decode(options: argparse.Namespace) -> int:
     if options.lines:
         return _decode_lines(options)
     if options.pcap:
-        if options.data:
-            raise ConfigError("--pcap", str(options.pcap), "allowed only without other data")
         return _decode_capture(options)
-    if options.short:
-        raise ConfigError("--short", True, "allowed only with --pcap FILE")
-    reject_filters(options, "allowed only with --pcap FILE")
+    _reject_capture_options(options, "allowed only with --pcap FILE")
     _check_topic(options)
     data, form = _read_bytes(" ".join(options.data) if options.data else "-", options.form)
     if form not in ("hex", _RAW):
@@ -180,13 +177,23 @@ def _decode_lines(options: argparse.Namespace) -> int:
     """Decode JSON lines from stdin. Return the exit code."""
     from ..inspect import json_lines
 
-    if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
+    others = ("response", "message", "pcap", "topic", "form", "hex")
+    if options.data not in ([], ["-"]) or any(getattr(options, name) for name in others):
         raise ConfigError(
             "--lines",
             True,
-            "allowed only without other arguments: each line from stdin says what it contains",
+            "allowed only alone or with --records: each line from stdin says what it contains",
         )
+    _reject_capture_options(options, "allowed only with --pcap FILE")
     return answer_lines(json_lines.decode_records if options.records else json_lines.decode)
+
+
+def _reject_capture_options(options: argparse.Namespace, allowed: str) -> None:
+    """Raise ConfigError for an option that has an effect only on a capture."""
+    for name in ("port", "short"):
+        if value := getattr(options, name):
+            raise ConfigError(f"--{name}", value, allowed)
+    reject_filters(options, allowed)
 
 
 def _check_topic(options: argparse.Namespace) -> None:
@@ -220,15 +227,23 @@ def _decode_capture(options: argparse.Namespace) -> int:
     """Print the frames of a capture, or with --short its exchanges. Return 1 if a frame is invalid."""
     from ..inspect.capture import frames
 
+    if options.data:
+        raise ConfigError("--pcap", str(options.pcap), "allowed only without other data")
+    if options.form:
+        raise ConfigError("--form", options.form, "allowed only without --pcap")
+    _check_topic(options)
+    if options.short and options.hex:
+        raise ConfigError("--hex", True, "allowed only without --short")
     for name in ("all", "html"):
         if getattr(options, name) and not options.short:
             raise ConfigError(f"--{name}", getattr(options, name), "allowed only with --short")
     printer = ExchangePrinter(options)
+    broker_port = options.port or _BROKER_PORT
     has_filters = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
     names: dict[UUID, str] = {}  # Topic id -> name. Names from one connection are used on all connections.
     invalid_frames = frame_count = 0
-    for frame in frames(options.pcap, options.port):
+    for frame in frames(options.pcap, broker_port):
         frame_count += 1
         exchange, is_complete = _add_frame(conversations, names, frame)
         if has_filters and (exchange is None or not printer.matches_filters(exchange)):
@@ -249,7 +264,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
         printer.print_summary()
     elif not frame_count:
         print(
-            f"kproto decode: the connections to port {options.port} carry no data in this capture",
+            f"kproto decode: the connections to port {broker_port} carry no data in this capture",
             file=sys.stderr,
         )
     return 1 if invalid_frames else 0

@@ -23,7 +23,7 @@ from .connection import (
 from .tables import cell, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from consumer import Admin, Group, TopicPartition
 
@@ -129,16 +129,28 @@ def _describe(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         names = options.groups or sorted(admin.list_groups())
-        for name in names:
-            try:
-                _print_group(admin, name, options)
-            except KprotoError as error:
-                failures.append(error)
+        _for_each_group(admin, names, lambda group: _print_group(admin, group, options), failures)
     return exit_code("groups describe", failures)
 
 
-def _print_group(admin: Admin, name: str, options: argparse.Namespace) -> None:
-    group = _existing_group(admin, name)
+def _for_each_group(
+    admin: Admin, names: Iterable[str], call: Callable[[Group], object], failures: list[KprotoError]
+) -> None:
+    """Call `call` with each group. The errors of single groups are added to `failures`.
+
+    Raises RequestTimedOut or ConnectionFailed if no broker answers, because each of the other groups would
+    take as long to fail.
+    """
+    for name in names:
+        try:
+            call(_existing_group(admin, name))
+        except (RequestTimedOut, ConnectionFailed):
+            raise
+        except KprotoError as error:
+            failures.append(error)
+
+
+def _print_group(admin: Admin, group: Group, options: argparse.Namespace) -> None:
     if options.members:
         _print_members(group, as_json=options.json)
     elif options.state:
@@ -305,18 +317,14 @@ def _delete(options: argparse.Namespace) -> int:
             for name in done_items(names, lambda name: admin.delete_groups([name]), failures):
                 _print_done(options, {"group": name, "done": "deleted"}, f"Deleted group {cell(name)}.")
             return exit_code("groups delete", failures)
-        for name in names:
-            try:
-                group = _existing_group(admin, name)
-            except (RequestTimedOut, ConnectionFailed):  # The other groups would each take as long to fail.
-                raise
-            except KprotoError as error:
-                failures.append(error)
-                continue
-            count = f"{len(group.committed)} committed offsets and {len(group.members)} members"
-            print(f"delete group {cell(name)} in state {group.state}, with {count}")
+        _for_each_group(admin, names, _print_deletion, failures)
     say_not_executed("nothing was deleted")
     return exit_code("groups delete", failures)
+
+
+def _print_deletion(group: Group) -> None:
+    count = f"{len(group.committed)} committed offsets and {len(group.members)} members"
+    print(f"delete group {cell(group.name)} in state {group.state}, with {count}")
 
 
 def _delete_offsets(options: argparse.Namespace) -> int:

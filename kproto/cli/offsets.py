@@ -105,7 +105,12 @@ def _list(options: argparse.Namespace) -> int:
 
 def _delete_records(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
-    bounds = dict(_parse_record_bound(word) for word in options.partitions)
+    bounds: dict[TopicPartition, int | str] = {}
+    for word in options.partitions:
+        partition, bound = _parse_record_bound(word)
+        if partition in bounds:
+            raise ConfigError("TOPIC:P=OFFSET", word, "allowed: each partition once")
+        bounds[partition] = bound
     with admin_client(options) as admin:
         if not options.execute:
             _print_plan(admin, bounds, failures)

@@ -119,7 +119,7 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --pcap /nowhere/at/all", "No such file"),
         ("decode /", "Is a directory"),
         ("decode nothing-of-the-kind!", "an existing file, or rows with offsets"),
-        ("decode --lines 00", "allowed only without other arguments: each line"),
+        ("decode --lines 00", "allowed only alone or with --records: each line"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
         ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; allowed: each topic once; a:1"),
         ("broker --user alice:secret", "--user='alice' is not allowed; with a SASL listener"),

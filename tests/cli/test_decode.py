@@ -103,12 +103,18 @@ def test_the_filters_apply_to_every_output_form(
     [
         (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; allowed only with --pcap FILE"),
         (["--short", "00"], "with --pcap FILE"),
+        (["--port", "9092", "00"], "--port=9092 is not allowed; allowed only with --pcap FILE"),
+        (["--lines", "--port", "9092"], "with --pcap FILE"),
+        (["--lines", "--hex"], "--lines=True is not allowed; allowed only alone or with --records"),
+        (["--pcap", "x.pcap", "--short", "--hex"], "--hex=True is not allowed; allowed only without --short"),
+        (["--pcap", "x.pcap", "--form", "hex"], "--form='hex' is not allowed; allowed only without --pcap"),
+        (["--pcap", "x.pcap", "--topic", "__consumer_offsets"], "allowed with --records: __consumer_offsets"),
         (["--pcap", "x.pcap", "--all"], "with --short"),
         (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; allowed only without other data"),
         (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
     ],
 )
-def test_options_of_captures_need_a_capture(
+def test_options_that_would_have_no_effect_are_rejected(
     capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["decode", *words]) == 2

@@ -229,8 +229,9 @@ def test_the_plan_of_a_deletion_reports_missing_groups(shell: Shell, group: str)
     assert "the group 'nowhere' does not exist" in shell.errors
 
 
-def test_the_plan_of_a_deletion_ends_at_the_first_request_without_an_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("verb", ["delete", "describe"])
+def test_commands_for_several_groups_end_at_the_first_request_without_an_answer(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[str] = []
 
@@ -239,7 +240,7 @@ def test_the_plan_of_a_deletion_ends_at_the_first_request_without_an_answer(
         raise RequestTimedOut("FindCoordinator", 1)
 
     StubAdmin(monkeypatch, groups, group=describe)
-    assert main(["groups", "delete", "a", "b", "--bootstrap", "kafka:9092"]) == 1
+    assert main(["groups", verb, "a", "b", "--bootstrap", "kafka:9092"]) == 1
     assert "FindCoordinator" in capsys.readouterr().err
     assert tried == ["a"]
 

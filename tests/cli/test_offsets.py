@@ -73,6 +73,10 @@ def test_the_plan_to_delete_records_reports_missing_partitions(shell: Shell) -> 
             "TOPIC='o:x' is not allowed; allowed: a topic, or TOPIC:P,P for some of its partitions",
         ),
         ("offsets delete-records o:0", "TOPIC:P=OFFSET='o:0' is not allowed"),
+        (
+            "offsets delete-records o:0=3 o:0=5",
+            "TOPIC:P=OFFSET='o:0=5' is not allowed; allowed: each partition once",
+        ),
     ],
 )
 def test_invalid_arguments_exit_with_2_and_say_what_is_allowed(
