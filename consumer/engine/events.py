@@ -99,7 +99,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 
     `offsets` maps a partition to the offset of its first record that the application has not received.
 
-    All returned records count as processed, except those at and after a partition's offset in `held`.
+    `held` maps a partition to the offset of the first returned record that does not count as processed. All
+    other returned records count as processed.
     """
 
     offsets: Mapping[TopicPartition, int]

@@ -243,7 +243,7 @@ def _column_indexes(schema: StructType, options: Options) -> dict[str, int]:
         if allowed is None or (name == "topic" and options.topic is not None):
             continue
         if column.name != name and name in exact_names:
-            continue  # Another column has exactly this lower-case name, and is used.
+            continue  # Another column is named exactly `name`. Only that column is written.
         if name in columns:
             column_names = f"{schema.fields[columns[name]].name}, {column.name}"
             raise ConfigError(

@@ -34,7 +34,7 @@ class GroupReports:
 
     def __init__(self) -> None:
         self.events: list[GroupEvent] = []
-        # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes or None).
+        # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes, or None if it is unknown).
         self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
         # How many times a member read a record that had been read before.
         self.reread_count = 0

@@ -146,8 +146,9 @@ def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
 def _parse_digits(rest: str, number: int) -> tuple[bytes, int]:
     """Return the bytes of a row, and the number of digits of its longest group.
 
-    The characters after the digits may look like hex digits, too. So the bytes are the longest sequence of
-    digits that matches the characters after it. Without matching characters, all digits are bytes.
+    To the right of the digits, a row may show its bytes as characters, which may look like hex digits. So the
+    bytes are the longest sequence of digits that is followed by its own characters. If no such sequence
+    exists, all digits are bytes.
     """
     all_groups = _hex_groups(rest)
     gaps = [] if len(rest) > _MAX_ROW_LENGTH else list(_GAP.finditer(rest))

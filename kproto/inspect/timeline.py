@@ -60,7 +60,7 @@ Kind = Literal[
     "removed",
     # From this time until `resumed`, no request from the member arrives.
     "silent",
-    # A test has injected a fault other than those above.
+    # A test has injected a fault for which no other kind exists.
     "fault",
     # A fault ended.
     "resumed",

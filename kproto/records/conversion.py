@@ -98,7 +98,7 @@ def convert(
 
 
 class _Run(msgspec.Struct):
-    """Records of consecutive batches that become one batch or one message set.
+    """The records of consecutive batches that are converted to one batch or one message set.
 
     The first batch determines the timestamp type of the result.
     """

@@ -273,7 +273,7 @@ class CommandDriver(RebalanceListener):
 
 
 def _format_offsets(values: Mapping[TopicPartition, Any]) -> str:
-    """Return T:P@OFFSET for each partition, and T:P@none for those without an offset."""
+    """Return T:P@OFFSET for each partition, or T:P@none if the partition has no offset."""
     offsets = {topic_partition: getattr(value, "offset", None) for topic_partition, value in values.items()}
     shown = {
         topic_partition: "none" if offset is None else offset for topic_partition, offset in offsets.items()

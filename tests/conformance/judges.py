@@ -1,6 +1,6 @@
 """The outside judges: Kafka's jars, a real broker, Java. The fixtures in conftest.py use them.
 
-If a judge is unavailable, the test is skipped with a reason. With `KPROTO_JUDGES=required` it fails.
+If a judge is unavailable, the test is skipped with a reason. With `KPROTO_JUDGES=required`, the test fails.
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ class _Module:
         """Return the source of a class, changed only in the fields that differ from those of `wanted`."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        # The lines of the class that are not fields: the docstring is before the first field, and all others
-        # are after it.
+        # The statements of the class that are not fields: `docstring` precedes the fields, and `trailer` is
+        # written after them.
         docstring, trailer = "", ""
         # Maps a field to (the comments above it, its statement).
         declared: dict[str, tuple[str, str]] = {}

@@ -2,8 +2,8 @@
 
 Rules:
 
-* The event "end" is reported in the poll after the one that returned the last record. So the application
-  receives the record first.
+* The event "end" is reported one poll after the poll that returns the partition's last record. So the
+  application receives the record first.
 
 * The end of a partition is the last stable offset with read_committed, and otherwise the high watermark, as
   of the last Fetch response.

@@ -139,9 +139,9 @@ class RequestTimeouts:
         return SETUP if oldest is None else _api_key(oldest[0])
 
     def start_liveness_check_if_due(self, connection: Connection, now: int) -> bool:
-        """Return whether to refresh metadata now. The new metadata shows whether the broker is alive.
+        """Return whether a liveness check is due; if it is due, schedule the next check.
 
-        If so, schedule the next check.
+        The caller then refreshes the metadata, which shows whether the broker is alive.
         """
         due_at = self._liveness_checks.get(connection.key)
         if due_at is None or due_at > now:

@@ -159,8 +159,8 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        # The last requested commit until its response arrives, or `stored` if the application has stored it
-        # since. Unless this is None, the group's committed offset is uncertain.
+        # The last requested commit, or `stored` if the application has stored it after that commit. The
+        # success of the commit clears it. Until then, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. They are kept after they
         # have been committed.

@@ -237,7 +237,9 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole encoded batch and return it; return None or raise as `append` does.
+        """Append a whole encoded batch and return it.
+
+        The result is None if the batch must wait (see `why_waiting`). Raises as `append` does.
 
         The guard must be held.
         """

@@ -196,7 +196,9 @@ class ProducerBatch:
         self.encoded, self.rows = None, []
 
     def start_timestamp_run(self, shared_timestamp: int) -> bool:
-        """Start a run of records that share this timestamp. Return False if each record must store its own.
+        """Start a run of records that share this timestamp (ms), in the short format of `rows`.
+
+        Return False if the batch has too many runs, uses the general format, or is sealed.
 
         The guard must be held. During this method a signal handler or a finalizer may run and send records.
         """

@@ -353,7 +353,8 @@ class _GreedyAssignment:
         self.load = dict.fromkeys(topics_by_member, 0)
         self.by_load: list[tuple[int, str]] = []  # The load and id of each member, sorted.
         self.move_count = 0
-        # Maps a topic to the least load among its subscribers, and the `move_count` at its computation.
+        # Maps a topic to the least load among its subscribers, and to the `move_count` when this load was
+        # computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
         # Maps a moved partition to the member that owned it before the first move.
         self.moved_from: dict[TopicPartition, str] = {}

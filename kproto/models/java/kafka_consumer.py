@@ -377,7 +377,7 @@ def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, .
 
 
 def _report_callback_error(state: JavaState, out: Out) -> bool:
-    """Report the exception that the listener raised, if any; return whether there was one."""
+    """Report the exception that the listener raised; return False if it raised none."""
     cause, state.callback_exception = state.callback_exception, None
     if cause is not None:
         out.append(c.Notify("error", *wrap_callback_error(cause)))

@@ -122,7 +122,10 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle a JoinGroup response, or None for a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
+    """Handle the end of a JoinGroup request (rd_kafka_cgrp_handle_JoinGroup).
+
+    `response` is None if the connection was lost.
+    """
     state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return

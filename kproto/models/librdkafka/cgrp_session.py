@@ -28,7 +28,10 @@ _QUERY_COORDINATOR_CODES = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRAN
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a Heartbeat response, or None for a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
+    """Handle the end of a Heartbeat request (rd_kafka_cgrp_handle_Heartbeat).
+
+    `response` is None if the connection was lost.
+    """
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
     is_joining = state.state is J.INIT or J.INIT < state.state <= J.WAIT_SYNC

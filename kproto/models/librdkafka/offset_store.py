@@ -210,7 +210,10 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle a commit's response, or None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
+    """Handle the end of an OffsetCommit request (rd_kafka_cgrp_op_handle_OffsetCommit).
+
+    `response` is None if the connection was lost.
+    """
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}

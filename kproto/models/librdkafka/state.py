@@ -267,7 +267,7 @@ class Toppar:
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
-    # Records of this partition in the queue.
+    # Number of records of this partition in the queue.
     queued: int = 0
 
     @property

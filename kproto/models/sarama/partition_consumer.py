@@ -9,8 +9,8 @@
 * An error of the partition or its broker triggers the dispatcher. After a backoff (Consumer.Retry.Backoff, 2
   s) the dispatcher refreshes the topic's metadata. Triggers during the backoff have no effect.
 
-* The dispatcher then subscribes the partition to a broker consumer: that of the leader, or of the preferred
-  replica that the broker has named (M189).
+* The dispatcher then subscribes the partition to the broker consumer of the leader, or of the preferred
+  replica that the leader has named (M189).
 
 * Retry.Max consecutive failures end the partition consumer, if Retry.Max is above 0.
 

@@ -176,9 +176,9 @@ def test_a_seek_in_a_partition_that_is_or_may_be_lost_is_ignored() -> None:
 
 
 def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
-    """Readers wait while another member may own the partition.
+    """A reader gets no records while another member may own the partition.
 
-    The next poll reports whether the partition is lost.
+    The reader's wait ends when the partition proves not to be lost, or when the queue ends.
     """
 
     async def work(client: AsyncConsumer, queue: RecordQueue) -> None:

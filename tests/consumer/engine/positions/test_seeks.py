@@ -93,9 +93,10 @@ def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
-    """A seek in a partition of another member has no effect after that member has committed.
+    """A seek is dropped if the group assigns its partition to another member.
 
-    The other member reads to the end, commits and is killed. The new owner starts at the committed offset.
+    The other member reads to the end, commits and is killed. The member that called `seek` then gets the
+    partition, and starts at the committed offset. The dropped seek is reported as "unsought".
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
