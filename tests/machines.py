@@ -44,7 +44,7 @@ def check_cells(
     `codes_of` returns the error codes of a cell's event and actions. The default returns all error codes in
     the responses that the cell sent.
 
-    If the cell has called other cells, `codes_of` does not get their actions.
+    If the cell has called other cells, `codes_of` does not receive the actions of those other cells.
     """
     entered: set[Key] = set()
     running: list[_Frame] = []

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class TokenRequests:
-    """The token requests of one engine. `on_token` is called in another thread when `take` has a result."""
+    """The token requests of one engine.
+
+    When a request ends, its thread calls `on_token`, so that the owner of the requests calls `take`.
+    """
 
     def __init__(self, on_token: Callable[[], object]) -> None:
         self._on_token = on_token

@@ -583,7 +583,7 @@ class ConsumerEngine:
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
     def settle(self) -> None:
-        """Run all parts of the engine until no finished call and no dirty partition is left."""
+        """Run all parts of the engine until all finished calls and dirty partitions are handled."""
         core = self.core
         while not self.closed:
             # Responses are handled before deadlines, because after a pause of the process a response that

@@ -189,8 +189,8 @@ class ProducerOperations:
     async def _flush(self, limit_ms: int, deadline: int) -> None:
         """Send all buffered records now, and wait until their deliveries have ended.
 
-        Raises RequestTimedOut. Raises NotDelivered if deliveries have failed and the application has not
-        received their errors.
+        Raises RequestTimedOut if `deadline` (ms) passes first. Raises NotDelivered if deliveries have failed
+        and the application has not received their errors.
         """
         runtime = self.runtime
         with runtime.locked():

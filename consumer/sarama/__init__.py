@@ -6,7 +6,7 @@ group, group_threads              ConsumerGroup: sessions, with a handler and a 
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
 producers, producers_threads      SyncProducer waits for each message, QueueProducer reports results later
 session, marks                    a session, its claims, and the offsets that handlers have marked
-messages                          the messages that producers accept, and the errors of those not sent
+messages                          the messages that producers accept, and the errors of failed messages
 record_queue                      a queue of the fetched records of one partition
 channel                           a queue of errors or of acknowledged messages, like Go's channels
 loop_thread                       the event loop in which the clients for threads run

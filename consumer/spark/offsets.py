@@ -441,7 +441,8 @@ def batch_ranges(
 
     An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
 
-    If the offset came from the brokers, moving it counts as no loss: the log may have changed since then.
+    An offset that came from the brokers is also moved, but this is no loss, because the log may have changed
+    since the brokers returned the offset.
     """
     result: list[Range] = []
     losses: list[str] = []

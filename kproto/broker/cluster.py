@@ -17,7 +17,8 @@ Rules:
 * A group id is hashed to a partition of `__consumer_offsets`. The leader of this partition coordinates the
   group, until the group is moved.
 
-* A transactional id is hashed to a partition of `__transaction_state`, whose leader is its coordinator.
+* A transactional id is hashed to a partition of `__transaction_state`. The leader of this partition
+  coordinates the transactional id.
 
 * When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
   coordinator restarts all session timeouts (GroupMetadataManager.onUnloaded, onLoaded).

@@ -224,7 +224,10 @@ def _one_address(text: str) -> tuple[str, int]:
 def _listener_tls(
     options: argparse.Namespace, settings: Mapping[str, str], hosts: Sequence[str]
 ) -> tuple[Certificates | None, ssl.SSLContext | None]:
-    """Return the generated certificates, if any, and the TLS context for the listeners on `hosts`."""
+    """Return the generated certificates and the TLS context for the TLS listeners on `hosts`.
+
+    The certificates are None unless --tls-self-signed is used. Without `hosts`, the context is None, too.
+    """
     client_auth = _client_auth(settings)
     folder, cert = options.tls_self_signed, options.tls_cert
     if not hosts:

@@ -288,7 +288,7 @@ class GroupHistory:
         self._new_generations.append((group, event))
 
     def _add_reported_removals(self, group: str) -> None:
-        """Record the removals that the coordinator reported, except those of members that left.
+        """Record the removals that the coordinator reported, except if the member had left.
 
         Each reported removal is recorded once.
         """

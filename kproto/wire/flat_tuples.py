@@ -304,7 +304,7 @@ def _fill_sliced(
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:
         for position, expected in length_bytes:
-            if block[position::size].strip(expected):  # An element has other lengths or tags.
+            if block[position::size].strip(expected):  # An element does not fit the layout.
                 break
         else:
             items += from_rows(rows(block))

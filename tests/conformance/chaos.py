@@ -43,8 +43,8 @@ class Ledger:
     last_at: float = 0.0
     # (start, end) of each interval of more than a second in which no record arrived.
     silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    # The longest time in seconds without a record. The times when the broker was down are subtracted: each
-    # lasts from its death to its first response after the restart.
+    # The longest time in seconds without a record. Each downtime of the broker, from its death to its first
+    # response after the restart, is subtracted.
     longest_silence: float = 0.0
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:

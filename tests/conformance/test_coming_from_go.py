@@ -80,7 +80,7 @@ def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> s
 
 
 def wrong_classes(page: str, heading: str, codes: dict[str, int]) -> list[str]:
-    """Return the error names whose exception in kproto is not the one in the second column.
+    """Return each error whose exception in kproto differs from the page's second column.
 
     An error code may be missing from the table if its exception is Retriable or BrokerError itself, not a
     subclass.

@@ -37,8 +37,8 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 class QuorumReplicaState(msgspec.Struct, frozen=True):
     """A voter or observer of the metadata quorum, as the active controller sees it.
 
-    `replica_directory_id` is None from brokers before 3.9. `log_end_offset` is None if the replica has not
-    fetched yet.
+    `replica_directory_id` is None if the broker is older than 3.9. `log_end_offset` is None if the replica
+    has not fetched yet.
 
     `last_fetch_timestamp` is the time of the last fetch (ms since 1970), or None if unknown.
 

@@ -214,7 +214,7 @@ def list_partition_reassignments(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, PartitionReassignment]]:
-    """Return the reassignments in progress: those of `partitions`, or all if `partitions` is None."""
+    """Return the ongoing reassignments of `partitions` (None: of all partitions)."""
 
     def read(call: Call) -> tuple[int, str | None, dict[TopicPartition, PartitionReassignment]]:
         response = expect_response(ListPartitionReassignmentsResponse, call)

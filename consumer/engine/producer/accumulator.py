@@ -90,8 +90,8 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether `append` holds the guard, so callers must append every record through it. If false, a caller may
-    # inline the statements of `append` for a record without key and headers.
+    # Whether `append` holds the guard. If so, callers must call `append` for every record. If not, a caller
+    # may inline the statements of `append` for a record without key and headers.
     append_is_guarded = not GIL
 
     def __init__(

@@ -142,8 +142,8 @@ class TransactionManager:
         self._needs_new_epoch = False
         # Whether the coordinator can bump the epoch of the producer id (KIP-360).
         self._bumps_epochs = True
-        # The partitions that the coordinator has added to the transaction, and those that it has to add
-        # before their batches are sent. With transaction version 2, both are empty.
+        # The partitions that the coordinator has added to the transaction, and the partitions that it has to
+        # add before their batches are sent. With transaction version 2, both sets are empty.
         self._added_partitions: set[TopicPartition] = set()
         self._new_partitions: set[TopicPartition] = set()
         # The groups that the coordinator has added to the transaction.

@@ -15,7 +15,7 @@ from .queries import (
 def a_cooperative_rebalance_takes_two_rounds(world: World, group: str, since: int) -> None:
     """I5: after one change of its members or topics, a group is stable again within two generations.
 
-    `since` is the turn of the change.
+    `since` is the turn of the world in which the change happened.
     """
     generations = [
         observation

@@ -104,7 +104,8 @@ def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_
 ) -> None:
     """A cooperative group with equal subscriptions owns all partitions after two rounds.
 
-    Members with different subscriptions may need a third round, as in Java (test_assignors_java.py).
+    A round is one rebalance. Members with different subscriptions may need three rounds, as in Java
+    (test_assignors_java.py).
     """
     topics, members, _ = inputs
     members = {
