@@ -94,7 +94,7 @@ class SyncProducer(Block):
 class QueueProducer(Block):
     """Queues messages and reports their results later: sarama's AsyncProducer, for threads.
 
-    The options are those of `Producer`. Several threads may use one producer.
+    `config` contains options of `Producer`. Several threads may use one producer.
     """
 
     @hide_secrets

@@ -52,7 +52,7 @@ class FunctionSource:
     def function(self, name: str) -> Any:
         """Compile the lines and return the function that they define.
 
-        `name` begins with the function's name. All of `name` is shown in tracebacks.
+        The first word of `name` is the function's name. Tracebacks show all words of `name`.
         """
         label = f"<kproto {self.message.__module__}.{self.message.__qualname__} v{self.version} {name}>"
         return build("\n".join([*self.lines, ""]), label, self.names)[name.split()[0]]

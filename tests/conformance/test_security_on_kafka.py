@@ -141,7 +141,7 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
     """A client authenticates with the stores that keytool has written.
 
     Since Java 9, keytool writes PKCS12 regardless of the file name, so even store.jks is PKCS12. Java's
-    clients, whose default store type is JKS, read both files.
+    clients read such a file although their default store type is JKS.
     """
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")

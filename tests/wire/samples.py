@@ -84,7 +84,8 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F. As lengths,
     these are often null, empty, negative or large.
 
-    If `values` is less than five, the position determines which of these five are used.
+    If `values` is less than five, only so many of these five are used. At successive positions of `data`,
+    successive ones of the five come first.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

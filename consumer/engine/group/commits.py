@@ -721,9 +721,9 @@ class Committer:
         return code in CANNOT_WRITE_CODES and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
-        """Return whether the commit fails during a rebalance (M95).
+        """Return whether the commit fails during a rebalance and does not wait for its end (M95).
 
-        Only a commit that the application requested fails, and only with `policy="java"`.
+        With `policy="java"`, the application's commits fail. All other commits wait.
         """
         return self._core.options.as_java and not commit.drops_revoked
 

@@ -305,7 +305,7 @@ class Membership:
 
     @property
     def has_unreported_loss(self) -> bool:
-        """Whether the application has not been notified of a loss of partitions yet. Thread-safe."""
+        """Whether partitions were lost, and the callback "lost" has not returned yet. Thread-safe."""
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:

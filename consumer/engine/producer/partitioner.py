@@ -3,8 +3,8 @@
 * A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. Clients
   with this hash send equal keys to the same partition while the topic's number of partitions is the same.
 
-* Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
-  `batch.size`, or `batch.size` if that is less.
+* Records without a key go to one partition (the sticky partition) until it has received 16 KiB, which is
+  Java's default of `batch.size`. If `batch.size` is smaller, it is the limit instead.
 
 * The accumulator selects the next sticky partition, because it knows the sizes of the batches. The choice is
   random, but prefers partitions with fewer waiting batches (KIP-794).

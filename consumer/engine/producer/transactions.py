@@ -496,8 +496,8 @@ class TransactionManager:
                 self._new_partitions -= requested
                 self._on_added_to_transaction()
 
-        # When the coordinator has confirmed the partitions, `_on_added_to_transaction` clears
-        # `_needs_new_epoch`.
+        # Until the coordinator confirms the partitions (see `_on_added_to_transaction`), this request may
+        # still reach the coordinator after an abort.
         self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._coordinator_node, max_version=LAST_ADD_PARTITIONS_VERSION)
@@ -520,7 +520,8 @@ class TransactionManager:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
-            # As in `_send_add_partitions`: `_on_added_to_transaction` clears `_needs_new_epoch`.
+            # Until the coordinator confirms the group (see `_on_added_to_transaction`), this request may
+            # still reach the coordinator after an abort.
             self._needs_new_epoch = self._bumps_epochs
             self._send(request, lambda call: self._on_group_added(group, call), node=self._coordinator_node)
         elif group not in self._group_coordinators:

@@ -139,7 +139,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
 
 
 def describe_client_metrics(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """Describe the configs of a client metrics resource; one that does not exist has the defaults."""
+    """Describe the configs of a client metrics resource. A missing resource has the defaults."""
     values = broker.cluster.client_metrics.configs(name)
     results: list[DescribeConfigsResourceResult] = []
     for config, (default, config_type, _) in CLIENT_METRICS_CONFIGS.items():

@@ -36,7 +36,7 @@ def handle_describe_groups(broker: Broker, call: Call) -> Result:
 
 
 def _approximate_size(group: DescribedGroup) -> int:
-    """Return about how many bytes the group occupies in a response."""
+    """Return the approximate size, in bytes, of the group in a response."""
     return 100 + sum(
         200 + len(member.member_metadata) + len(member.member_assignment) for member in group.members
     )

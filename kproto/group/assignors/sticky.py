@@ -484,7 +484,7 @@ class _GreedyAssignment:
         self._assign(partition, target)
 
     def _has_owned(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether the member owned the partition before this assignment, according to the reports."""
+        """Return whether the member owned the partition before this assignment (see `_ReportedOwners`)."""
         return self.reported.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:

@@ -13,8 +13,8 @@ routines in one thread:
   also preempt a goroutine. The model never does.
 
 * A routine that received from a channel runs before a routine that waits for a lock, and before a new
-  routine. Go guarantees no order. The model fixes one, because the order of the routines determines the order
-  of the requests.
+  routine. Go guarantees no order. The model needs a fixed order, because the order of the routines determines
+  the order of the requests.
 
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 

@@ -50,7 +50,10 @@ class NetworkExchange(WorldState):
             self.network.connect(client, node, self._establish_connection, client, key, node)
 
     def _establish_connection(self, client: Client, key: Any, node: int) -> None:
-        """Notify the broker and the client of a new connection, or only the client of a refused one."""
+        """Notify the broker and the client of a new connection.
+
+        If the broker is down or unreachable, the connection is refused, and only the client is notified.
+        """
         if not client.alive:
             return
         if node not in self.brokers or self.network.refuses(client, node):

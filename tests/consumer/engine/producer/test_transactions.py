@@ -195,9 +195,9 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
 
 
 def test_a_rejected_partition_is_not_added_to_the_next_transaction() -> None:
-    """As in Java, only a send adds a partition to those that await registration with the coordinator.
+    """An abort removes the partitions that await registration with the coordinator, as in Java.
 
-    An abort removes the partitions that await registration.
+    In the next transaction, only a send registers a partition. Sending offsets does not.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
