@@ -375,7 +375,7 @@ def errors() -> str:
 
 
 def metrics() -> str:
-    """Return the page that lists the metrics of the clients, and compares them with those of Java's clients.
+    """Return the page that lists the clients' metrics, and compares them with Java's metrics.
 
     docs/java-metrics.json lists Java's metrics; tests/conformance/test_metrics_like_java.py compares it with
     Java's clients. The file also has the reasons why kproto measures some metrics differently or not at all.
@@ -438,7 +438,7 @@ def metrics() -> str:
 
 
 def admin_methods() -> str:
-    """Return the page that compares the methods of `Admin` with those of Java's Admin.
+    """Return the page that compares the methods of `Admin` with the methods of Java's Admin.
 
     docs/java-admin.json lists Java's methods, and says which of them have another name or another behaviour
     in kproto, or are missing. tests/conformance/test_admin_on_kafka.py compares the list with Java's class,

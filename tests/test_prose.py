@@ -157,7 +157,8 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def scan(path: str) -> Scan:
     """Return the texts of a file.
 
-    The names that a module assigns are included only if the module's code may assign a vague name.
+    `names` is empty for a page, and for a module in which no assigned name looks vague. Such a module is not
+    parsed.
     """
     source = files()[path]
     if path.endswith(".md"):

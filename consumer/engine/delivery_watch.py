@@ -121,7 +121,7 @@ class DeliveryWatch:
         """Return why the partition's next records are not delivered at the time `now` (ms)."""
         state = self._core.partitions.get(partition)
         obstacle = self._find_obstacle(partition, state, now)
-        wall_offset_ms = self._core.wall() - now  # How far the wall clock is ahead of the engine's.
+        wall_offset_ms = self._core.wall() - now  # The wall-clock time minus the engine's time.
         return DeliveryStatus(
             partition,
             obstacle.reason,

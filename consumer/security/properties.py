@@ -100,12 +100,13 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
     The result contains the properties for which this library has an option. For an admin client, it contains
     only the security properties among them.
 
-    Three kinds of properties are ignored, and logged in one line: properties of the other kind of client,
-    properties that exist only in Java (serializers, metrics), and bootstrap.servers, the client's first
-    argument.
+    A consumer ignores the properties of a producer, and a producer ignores the properties of a consumer. Both
+    ignore properties that affect only Java, such as the class names of serializers, and bootstrap.servers,
+    which is the client's first argument. One line of the log names these properties. Unknown properties are
+    ignored with a warning.
 
-    An unsupported property that would change the client's behaviour raises ConfigError. So does an unreadable
-    file.
+    An unsupported property that would change the client's behaviour raises ConfigError. So do a misspelt name
+    and an unreadable file.
     """
     if client not in ("consumer", "producer", "admin"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'admin'")

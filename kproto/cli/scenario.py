@@ -93,7 +93,10 @@ def _scenario(options: argparse.Namespace) -> int:
 
 
 def _run_named(options: argparse.Namespace) -> int:
-    """Run or list what the argument ID names; without it, list all scenarios."""
+    """Run the scenario or the set that ID names, or list the scenarios that match ID.
+
+    Without ID, list all scenarios. If ID is "parameters", list the parameters.
+    """
     from ..scenarios import scenarios
 
     name = options.name

@@ -44,7 +44,7 @@ Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"
 
 MOST = 240  # The maximum number of exchanges that are drawn.
 _DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
-# Exchanges that are only drawn if they fail.
+# APIs whose exchanges are drawn only if they fail.
 _DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn only if their outcome differs from the outcomes drawn before.
 _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}

@@ -289,7 +289,11 @@ def _are_numbers(elements: list[str]) -> bool:
 
 
 def _read_hex(text: str, is_named: bool) -> bytes | None:
-    """Read hex digits. Raises ConfigError for a text that looks like mistyped hex."""
+    """Return the bytes of hex digits, or None if the text is not hex.
+
+    Raises ConfigError for a text that looks like mistyped hex. If `is_named` is true, every text that is not
+    hex counts as mistyped.
+    """
     text = text.strip()
     if re.fullmatch("[0-9A-Fa-f]{2}([._|][0-9A-Fa-f]{2})+", text):
         text = re.sub("[._|]", " ", text)

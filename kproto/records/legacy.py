@@ -229,7 +229,7 @@ class Wrapper:
         self._max_decompressed = max_decompressed
         # The number that is added to an inner offset to get the offset in the log. `scan` sets it.
         self._offset_shift = 0
-        # All decompressed bytes, if they are few.
+        # All decompressed bytes, or None if they are not kept (`_KEPT_BYTES`).
         self._kept_output: bytes | None = None
 
     def scan(self) -> tuple[Record, int]:
@@ -320,7 +320,10 @@ class Wrapper:
                 raise RecordError(_MESSAGE, self._magic, "value.magic", position + 16, detail)
 
     def _blocks(self) -> Iterator[bytes]:
-        """Iterate over blocks of the decompressed bytes; keep a single small block for the next call."""
+        """Iterate over blocks of the decompressed bytes.
+
+        If there is only one block, and it is small, keep it in `_kept_output` for later calls.
+        """
         if self._kept_output is not None:
             yield self._kept_output
             return

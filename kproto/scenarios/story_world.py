@@ -96,7 +96,7 @@ class StoryWorld(World):
     def join(
         self, name: str, model: Model | None = None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
-        """Start a member as `World.join` does, after replacing its options with those of the parameters."""
+        """Start a member as `World.join` does. The scenario's parameters replace some of its options."""
         names = list(topics)
         client = super().join(name, model, topics=names, **self._options(name, model, options))
         if self.parameters.commit is not None:

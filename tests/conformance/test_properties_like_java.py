@@ -99,8 +99,8 @@ def drawn(seed: int, count: int) -> list[tuple[str, str]]:
     for _ in range(count):
         some = "".join(random.choices(JAAS, k=random.randint(0, 7)))
         texts.append(("jaas", some if random.random() < 0.1 else f"{MODULE} required {some};"))
-        # The last line never ends in a continuation. Depending on its read-ahead, Java 17 would ignore the
-        # line or read a property without a name.
+        # The last line is "z=1", so that no text ends in a continued line. Java 17 ignores such a line, or
+        # reads a property without a name, depending on its read-ahead.
         texts.append(("properties", "".join(random.choices(PROPERTIES, k=random.randint(0, 12))) + "\nz=1"))
     return texts
 

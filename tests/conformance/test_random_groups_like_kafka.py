@@ -27,7 +27,7 @@ from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRu
 TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
 # A request counts as delayed if no response arrives within this time in seconds. If the embedded broker has
-# responded, Kafka has `FOREVER`.
+# responded, the test waits for Kafka's response for up to `FOREVER`.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 

@@ -2,8 +2,8 @@
 
 Each client re-authenticates with each mechanism on the embedded broker.
 
-The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka compares
-the same clients on a real broker.
+The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka runs the
+same clients on a real Kafka and on the embedded broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 # A client that does not re-authenticate. It opens a new connection when the broker has closed the old one.
-# test_reauthentication_like_kafka compares the broker with a real one.
+# test_reauthentication_like_kafka checks this on a real Kafka, too.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")

@@ -547,7 +547,7 @@ class Committer:
         self._in_flight = commit
 
     def _on_topic_ids(self, commit: QueuedCommit, call: Call) -> None:
-        """Compare the coordinator's topic ids with those of the offsets, then queue the commit again.
+        """Compare the topic ids of the coordinator and of the offsets, then queue the commit again.
 
         If the coordinator knows none of the topics, the commit's result is UNKNOWN_TOPIC_OR_PARTITION.
         """

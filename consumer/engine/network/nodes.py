@@ -121,7 +121,10 @@ class NodeSelector:
         return [(broker.host, broker.port) for broker in self._view.brokers.values()]
 
     def addresses(self) -> list[Address]:
-        """Return the brokers' addresses, followed by the bootstrap addresses if they may be used."""
+        """Return the addresses that may be used: the brokers' addresses come first.
+
+        The bootstrap addresses follow if `recovers` is true, or if no broker is known.
+        """
         broker_addresses = self._broker_addresses()
         uses_bootstrap = self._recovers or not broker_addresses
         return list(dict.fromkeys([*broker_addresses, *(self._bootstrap if uses_bootstrap else ())]))

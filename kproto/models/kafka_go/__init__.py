@@ -41,7 +41,7 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 
 kafka-go has no rebalance callbacks, only log lines. RunCallback("assigned") stands for the line "subscribed
 to topics and partitions", and RunCallback("revoked") for "stopped commit for group". The model does not wait
-for their return.
+for the return of these callbacks.
 
 Options of `ModelConfig` and of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
 PartitionWatchInterval, and `reset` is StartOffset. `extra` may contain QueueCapacity (records), MaxBytes and

@@ -127,7 +127,8 @@ def _on_joined(group: SaramaGroup, result: Joined | GoError) -> None:
 def _fetch_next_offset(group: SaramaGroup, payload: object) -> None:
     """Fetch the next claim's offset.
 
-    After the last offset, call Setup in a new session, and start the added claims in a continuing session.
+    When the offsets of all claims have been fetched, a new session calls Setup. A continuing session starts
+    the added claims.
     """
     session = group.session
     assert session is not None

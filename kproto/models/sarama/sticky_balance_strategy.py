@@ -178,7 +178,10 @@ class _StickyPlan:
             self.assignment.update(fixed_assignment)
 
     def _assign_unassigned(self) -> None:
-        """Assign each unassigned partition to the subscribed member with the fewest partitions, if any."""
+        """Assign each unassigned partition to the subscribed member with the fewest partitions.
+
+        A partition without a subscribed member stays unassigned.
+        """
         for partition in self.unassigned:
             for member_id in self._members_by_load():
                 if partition in self.potential_partitions[member_id]:

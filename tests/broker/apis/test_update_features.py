@@ -1,7 +1,7 @@
 """UpdateFeatures (KIP-584): levels are raised and lowered, and invalid updates are rejected.
 
-tests/conformance/test_cluster_apis_like_kafka.py compares the responses to UpdateFeatures with those of a
-real Kafka.
+tests/conformance/test_cluster_apis_like_kafka.py compares the responses to UpdateFeatures with a real
+Kafka's responses.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ In a line, `-> 16!` is an error code that the stage puts into the response, and 
 application. The application sleeps for 300 ms after an error.
 
 The traces show what follows from each error code, and when. tests/conformance/test_clients_like_originals.py
-compares requests and events of the models with those of the original clients.
+compares the models with the original clients, by their requests and events.
 """
 
 from __future__ import annotations

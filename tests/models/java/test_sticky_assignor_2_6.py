@@ -1,6 +1,6 @@
 """The sticky assignors of kafka-clients 2.6 keep the partitions that members of the newest generation claim.
 
-tests/conformance/test_assignors_java_2_6.py compares the assignors with those of Java's consumer 2.6.2.
+tests/conformance/test_assignors_java_2_6.py compares the assignors with Java's consumer 2.6.2.
 """
 
 from __future__ import annotations
