@@ -298,7 +298,10 @@ def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bo
 def dict_of(
     name: str, value: Any, check_key: Check[Any], check_value: Check[T], allowed: str
 ) -> dict[Any, T]:
-    """Check a mapping, and each of its keys and values. `allowed` is as for `list_of`."""
+    """Check a mapping, and each of its keys and values.
+
+    `allowed` describes the whole mapping, and appears in the error for an invalid entry.
+    """
     if not isinstance(value, Mapping):
         raise ConfigError(name, value, allowed)
     entries: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]

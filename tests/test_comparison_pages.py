@@ -1,4 +1,4 @@
-"""The tables of the pages about other libraries are parsed correctly, and name only what kproto has."""
+"""Tables about other libraries are parsed correctly, and each kproto name in them exists."""
 
 from __future__ import annotations
 

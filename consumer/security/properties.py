@@ -98,7 +98,7 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """Read a Java properties file, and return options for a "consumer", a "producer" or an "admin" client.
 
     The result contains the properties for which this library has an option. For an admin client, it contains
-    only the security properties among them.
+    only security properties.
 
     A consumer ignores the properties of a producer, and a producer ignores the properties of a consumer. Both
     ignore properties that affect only Java, such as the class names of serializers, and bootstrap.servers,

@@ -58,9 +58,9 @@ _NOT_TLS_REASONS: Final = (
 class Tls:
     """The TLS settings of one client: a context, and the last session with each host.
 
-    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities; None means those
-    that the system trusts. `shows` names the client's own certificate; None means that the client has no
-    certificate.
+    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities; None means the
+    authorities that the system trusts. `shows` names the client's own certificate; None means that the
+    client has no certificate.
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")

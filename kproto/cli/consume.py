@@ -142,7 +142,7 @@ class _InvalidPart(KprotoError):
 
 
 def _is_internal(word: str) -> bool:
-    """Return whether an argument TOPIC[:P,P] names a topic that Kafka writes."""
+    """Return whether an argument TOPIC[:P,P] names an internal topic of Kafka."""
     from ..messages.index import RECORDS_OF
 
     return word.partition(":")[0] in RECORDS_OF

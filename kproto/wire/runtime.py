@@ -124,8 +124,8 @@ def _read_uvarint(buf: bytes, p: int) -> tuple[int, int]:
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
     """Encode a tag section: the count, then all tagged fields in ascending order of their tags.
 
-    `pieces` maps the known tags to their encoded fields, and `unknown` maps the other tags. The fields of
-    `unknown` are added to `pieces`.
+    `pieces` maps each known tag to its encoded field. `unknown` maps each other tag to its encoded field,
+    which is added to `pieces`. Raises Unencodable if `unknown` contains a known or an invalid tag.
     """
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):

@@ -5,7 +5,8 @@ Rules:
 * If a leader selects replicas by rack (`replica.selector.class`) and is in another rack than the client, it
   names a follower in the client's rack. It then returns no records itself.
 
-* The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
+* After the leader has named a follower, the client fetches from the follower for `metadata_max_age_ms`, and
+  then from the leader again.
 
 * If the follower fails or does not respond, the client fetches from the leader again (M154).
 

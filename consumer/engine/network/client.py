@@ -21,7 +21,7 @@ Rules:
 * When a connection breaks, its calls fail and the client backs off from the broker (`nodes`). Later calls
   wait until the backoff has ended.
 
-* A call for any broker (node None) tries every known address before it fails (`nodes`).
+* A call that any broker can serve (node None) tries every known address before it fails (`nodes`).
 
 * A request that any broker may answer is, once sent, repeated at another address only if it is read-only.
 
@@ -31,8 +31,8 @@ Rules:
 * If a response is several seconds late (`request_timeouts`), a read-only request is sent again on a new
   connection.
 
-* A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
-  uses another address.
+* A throttled connection carries no requests (`throttle`). Until the throttling ends, a call that any broker
+  can serve uses another address.
 
 * Every call ends, with a response or with an error that names the address.
 
@@ -716,7 +716,7 @@ class NetworkClient:
 
 
 def _name_tried_addresses(call: Call) -> None:
-    """If a call for any broker failed at several addresses, list these addresses in the call's error."""
+    """If a call without a node failed at several addresses, list the addresses in its error."""
     if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
         cause = call.error.__cause__
         reasons = {address_text(*address): why for address, why in sorted(call.tried.items())}

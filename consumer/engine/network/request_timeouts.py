@@ -85,8 +85,8 @@ class RequestTimeouts:
     def update(self, connection: Connection, now: int) -> None:
         """Record the connection's current oldest call. Called after each request and response.
 
-        If the oldest call has changed, and the previous one was the oldest for less than
-        `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout of the previous call's API.
+        When the oldest call ends after it was the oldest for less than `FIRST_RESPONSE_TIMEOUT_MS`, the
+        timeout of its API is reset.
         """
         oldest = connection.in_flight[0][1] if connection.in_flight else None
         previous = self._oldest.get(connection.key)

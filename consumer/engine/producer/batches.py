@@ -43,7 +43,7 @@ class BrokerConnection(NamedTuple):
     """Identifies one of the producer's connections to a broker."""
 
     node: int
-    lane: int  # The number of the connection among those to this broker (a lane of `NetworkClient`).
+    lane: int  # The connection's number among the connections to this broker (a lane of `NetworkClient`).
 
 
 class DeliveryFailures(msgspec.Struct):

@@ -273,7 +273,7 @@ class ProduceResponses:
         self.on_batch_failed(batch, error)
 
     def _report_undelivered(self, batch: ProducerBatch, why: str) -> None:
-        """Report the failed records together with those that failed earlier for the same reason."""
+        """Count the records that failed for `why`, and report the count when a report is due."""
         count, intervals = self._failures.pop(why, (0, ReportIntervals()))
         count += len(batch)
         if intervals.advance_if_due(self._core.now):

@@ -43,8 +43,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
     order = sort_members(members)
     for position, member_id in enumerate(order):
         positions_by_topics.setdefault(members[member_id].topics, []).append(position)
-    # Members with equal subscriptions are a group. Maps a topic to the indexes of the groups that subscribe
-    # to it.
+    # Each entry of `groups` is a set of members with equal subscriptions. `groups_by_topic` maps a topic to
+    # the indexes of the sets that subscribe to the topic.
     groups = list(positions_by_topics.values())
     groups_by_topic: dict[str, list[int]] = {}
     for group, topics in enumerate(positions_by_topics):

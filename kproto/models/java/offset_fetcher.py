@@ -173,7 +173,7 @@ def _delay_retry(state: JavaState, partitions: tuple[TopicPartition, ...]) -> No
 
 
 def _reset_offsets(state: JavaState, out: Out) -> None:
-    """Send one ListOffsets to each leader of positions that wait for a reset (resetOffsetsIfNeeded)."""
+    """Send each leader a ListOffsets for its partitions in AWAIT_RESET (resetOffsetsIfNeeded)."""
     requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, partition in sorted(state.assigned.items()):
         if (

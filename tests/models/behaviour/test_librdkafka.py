@@ -569,8 +569,8 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 def test_the_last_assign_wins(seed: int) -> None:
     """The last call of assign determines the assigned offset.
 
-    The application assigns the partition by hand at offset 2. When it handles the group's assignment, it
-    assigns the partition at STORED.
+    The application assigns the partition by hand at offset 2. If a poll then delivers the group's assignment,
+    the application assigns the partition again, at STORED.
     """
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
