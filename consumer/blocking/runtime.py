@@ -2,7 +2,8 @@
 wait until it has completed their calls.
 
 The engine's thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
-application computes. It runs no callbacks of the application except those of futures, which must not block.
+application computes. It runs no callbacks of the application, except callbacks of futures. A callback of a
+future must not block.
 Over TLS, a thread of the application that waits for records reads the sockets (`socket_owner`).
 """
 

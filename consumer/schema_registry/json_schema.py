@@ -301,7 +301,10 @@ def _parsed_json(text: str) -> Any:
 
 
 def _title(text: str) -> str:
-    """Return the title of a schema, or "" if it has none. Raises ConfigError if it is not JSON."""
+    """Return the title of a schema, or "" if the schema has none.
+
+    Raises ConfigError if `text` is not JSON, or not the object or boolean that a JSON Schema must be.
+    """
     schema = _parsed_json(text)
     title = cast("dict[str, Any]", schema).get("title") if isinstance(schema, dict) else None
     return title if isinstance(title, str) else ""

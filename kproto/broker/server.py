@@ -195,7 +195,7 @@ class Server:
 
     @property
     def places(self) -> dict[str, str]:
-        """The protocol of each listener, mapped to its HOST:PORT; the first one is `bootstrap`."""
+        """Maps each listener's protocol to its HOST:PORT. The first address is `bootstrap`."""
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
         addresses = zip(self._listeners, self._advertised_hosts, self._ports, strict=True)

@@ -28,8 +28,8 @@ class Unencodable(ValueError):
 # The unsigned varints from 0 to 127, each encoded in one byte.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
-# The encoded byte of each bool. A value that equals neither raises KeyError, whereas `struct`'s "?" would
-# encode its truth value.
+# The encoded byte of each bool. A value that equals neither False nor True raises KeyError. The code "?" of
+# `struct` would encode the truth value of any object.
 BOOL_BYTE = {False: 0, True: 1}
 
 # The maximum number of entries of each cache in this module: the UUIDs, each `Packers` and each `Unpackers`.

@@ -183,7 +183,7 @@ class _Skimmer:
                 if content in seen:
                     continue
                 seen.add(content)
-            elements = self.elements - elements_before  # with those inside this element
+            elements = self.elements - elements_before  # This element and the elements inside it.
             if group and elements_of_group + elements > most:
                 yield len(group), b"".join(group)
                 group, elements_of_group = [], 0

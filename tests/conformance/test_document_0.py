@@ -43,8 +43,9 @@ Printed = list[tuple[str, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
-    """Return the schedules that need no rejoin. Each has at least POLLS polls, so that a poll
-    returns the last event.
+    """Return the programs that need no rejoin, each with at least POLLS polls.
+
+    With fewer polls, a program might end before one of its polls returns the last event.
     """
     schedules: dict[str, RaceProgram] = {}
     for name, program in PROGRAMS.items():

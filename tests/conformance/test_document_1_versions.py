@@ -42,8 +42,8 @@ def results(story: str) -> dict[str, Any]:
 def test_the_version_of_a_config_selects_the_request_versions_of_the_story(place: Place) -> None:
     """S1-7: with V0_10_2_1 sarama sends Fetch v3. Kafka 4 rejects it, so nothing is read or committed.
 
-    The version of OffsetCommit depends only on Retention, so the test takes it from a client that commits,
-    with a newer Config.Version.
+    The version of OffsetCommit depends only on Retention. So the test observes it on a second client, whose
+    newer Config.Version allows commits.
     """
     story: dict[str, int] = results("S1-7")["versions"]
     topic = topic_of(place, "versions", 1)

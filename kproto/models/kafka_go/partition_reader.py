@@ -150,7 +150,10 @@ def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out
 def on_response(
     state: KafkaGoState, reader: PartitionReader, response: Message | None, failure: str, now: int, out: Out
 ) -> None:
-    """Handle the response to the reader's request, which is None if the request failed (`failure`)."""
+    """Handle the response to the reader's request.
+
+    `response` is None if the request failed. `failure` then says why.
+    """
     reader.open = None
     if response is None:
         _on_connection_error(state, reader, network_error(failure), now, out)

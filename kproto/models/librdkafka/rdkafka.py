@@ -207,7 +207,7 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
-    """Continue the delivery when the application's rebalance callback has returned.
+    """Let `serve_queue` continue, because the application's rebalance callback has returned.
 
     If the callback called neither assign nor unassign, the binding makes the call that the rebalance event
     requires.

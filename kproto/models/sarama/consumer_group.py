@@ -59,7 +59,7 @@ from .versions import RELEASES
 
 __all__ = ["SaramaGroup", "SaramaGroupState"]
 
-# Error codes of the first metadata request with which NewClient still succeeds.
+# NewClient succeeds even if the first Metadata response contains one of these error codes.
 _TOLERATED_AT_START = {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.REPLICA_NOT_AVAILABLE,

@@ -22,9 +22,10 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 
 * FENCED_INSTANCE_ID and all other errors: return the error, and keep the member id (M42, M43).
 
-* The member is the leader: it refreshes the metadata of all topics of the group, and assigns the partitions.
-  A topic that has no partitions afterwards is refreshed once more, in a separate request. Release 1.38.1
-  refreshes only the topics that are not cached, one after the other. If a refresh fails, return its error.
+* The member is the leader: refresh the metadata of all topics of the group, then assign the partitions. If a
+  topic has no partitions after the refresh, refresh it once more, in a separate request. Return an error if a
+  refresh fails, or if a topic still has no partitions. Release 1.38.1 refreshes only the topics that are not
+  cached, one after the other.
 
 * Errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.

@@ -102,7 +102,10 @@ def readable(world: World, partition: TopicPartition, offset: int) -> int:
 
 
 def first_undelivered(world: World, partition: TopicPartition, delivered: set[int], end: int) -> int | None:
-    """Return the offset of the first record before `end` that is not in `delivered`; None without one."""
+    """Return the offset of the first record before `end` that is not in `delivered`.
+
+    The result is None if all records were delivered, or if the partition does not exist.
+    """
     if world.partition(partition) is None:
         return None
     for offset in range(world.log(partition).start_offset, end):

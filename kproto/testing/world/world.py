@@ -160,7 +160,7 @@ class World(Operator):
         `name` is unique in the world and stands for one process. To restart a process with the same client
         id, use a new name: `join("a-2", client_id="a")`.
 
-        `options` are those of `consumer.Consumer`, or for a model those of
+        `options` are the options of `consumer.Consumer`, or, for a model, the fields of
         `kproto.models.contract.ModelConfig`. With `topics`, the consumer subscribes immediately.
 
         Returns the `Consumer`, or the `ModelClient` for a model. Raises ConfigError for a name that was used

@@ -69,9 +69,9 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A partition is consumed three times in a row.
+    """A partition can be consumed again after its consumer is closed. No error is reported.
 
-    After each close, the client briefly has no assignment. This state must not be reported as an error.
+    After each close, the client briefly has no assignment. This state is not an error.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:

@@ -1,4 +1,7 @@
-"""A value names its schema in a schema registry and, in Protobuf, its message. Both are used to decode it."""
+"""A value's header names its schema in a registry and, in Protobuf, its message.
+
+The decoder uses this schema and this message.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@
   come first, with one entry for each topic. If other partitions of the topic exist, their results follow in
   the same entry.
 
-* If all partitions of a request exist, the response has one entry for each topic entry of the request, so a
-  topic that the request names twice has two. A topic without partitions has no entry.
+* If all partitions of a request exist, the response has one entry for each topic entry of the request. So a
+  topic that the request names twice has two entries. Topic entries without partitions are omitted.
 """
 
 from __future__ import annotations

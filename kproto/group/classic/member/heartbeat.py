@@ -44,8 +44,8 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
-    On success the session timeout restarts (M56). If the current assignment has to be checked, DescribeGroups
-    is sent, whose response `on_describe_response` compares with the assignment.
+    On success the session timeout restarts (M56). If the current assignment has to be checked, the member
+    sends DescribeGroups, and `on_describe_response` compares the response with the assignment.
 
     On REBALANCE_IN_PROGRESS a stable member rejoins (M14). UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the
     membership, and FENCED_INSTANCE_ID stops the member (M59). After any other error the next Heartbeat is
