@@ -572,9 +572,9 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """A generation whose SyncGroup failed is in the next subscription, with the owned partitions.
+    """The next subscription contains a generation whose SyncGroup failed, as in Java.
 
-    Java's subscription contains both, too.
+    The subscription still contains the owned partitions.
     """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))
