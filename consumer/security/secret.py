@@ -113,7 +113,7 @@ _PARAMETERS_START: Final = re.compile(r"[?#;=&/]")
 
 
 def mask_login(address: str) -> str:
-    """Mask the logins in an address, or in several separated by commas, for an error message.
+    """Mask the logins in one or more addresses, separated by commas, for an error message.
 
     An address that was copied from a URL may have a password before "@" or after "?". So only the protocol
     and parts that look like a host or a port are shown.

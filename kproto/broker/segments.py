@@ -26,7 +26,7 @@ UNLIMITED: Final = Limits(2**63 - 1, 2**63 - 1)
 
 @dataclass(slots=True)
 class Segment:
-    """One segment of a log. Its batches are those of the log from `base_offset` up to the next segment."""
+    """One segment of a log. Its batches begin at `base_offset`, and end before the next segment."""
 
     base_offset: int
     # The size in bytes. Batches before the log start offset count until the whole segment is deleted.

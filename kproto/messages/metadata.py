@@ -10,7 +10,8 @@ class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
     # The topics to describe. In v0 an empty list means all topics. From v1 on, null means all topics, and an
     # empty list means none.
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
-    # Whether the broker may create missing topics. Requests before v4 lack this field and always allow it.
+    # Whether the broker may create missing topics. Requests below v4 lack this field, and always
+    # allow creation.
     allow_auto_topic_creation: Bool = field("4+", default=True)
     # Whether to include the operations allowed on the cluster (KIP-430). From v11 on DescribeCluster replaces
     # this field (KIP-700).

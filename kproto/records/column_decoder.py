@@ -318,7 +318,7 @@ def _guess_starts(
     if not ranges.any():
         return _NO_GUESS
     range_batch, ranges_so_far = np.repeat(long_batches, ranges), np.cumsum(ranges)
-    # The ranges of each batch are numbered from 1.
+    # The number of each range in its batch, from 1.
     number = np.arange(1, int(ranges_so_far[-1]) + 1) - np.repeat(ranges_so_far - ranges, ranges)
     begin = np.repeat(at, ranges) + number * np.repeat(distance, ranges)
     end = begin + np.repeat(width, ranges)

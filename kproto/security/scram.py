@@ -79,7 +79,7 @@ class TokenCredential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password (PBKDF2). Most of an authentication's time is spent on its `iterations`."""
+    """Return the salted password (PBKDF2). The `iterations` take most of an authentication's time."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 

@@ -247,7 +247,7 @@ def jars(
     run = [java_command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     run += [*(_ZOOKEEPER_JVM_OPTIONS if needs_zookeeper else ()), *java_options, "-cp", classpath]
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch, contextlib.ExitStack() as stack:
-        port, controller_port = free_port(), free_port()  # In Kafka before 3.9, ZooKeeper gets the second.
+        port, controller_port = free_port(), free_port()  # Before Kafka 3.9, ZooKeeper gets the second port.
         extra_listeners = "".join(
             f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items()
         )

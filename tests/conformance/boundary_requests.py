@@ -318,7 +318,7 @@ _SPARSE: Final = {
 }
 
 
-# Lists that get a single entry: clients send one, and the response to two entries is not defined.
+# Lists that get a single entry, as clients send them. The response to several entries is not defined.
 _ALONE: Final = {"transactions", "protocols"}
 
 

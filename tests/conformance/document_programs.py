@@ -25,13 +25,13 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# Releases of sarama: that of docs/lessons/003, the last one of Shopify, and the one that kproto's model
-# follows.
+# Releases of sarama: the release of docs/lessons/003, Shopify's last release, and the release that kproto's
+# model follows.
 RELEASES = (NAMED, LAST, OURS)
 # The releases of sarama with which the main() of docs/lessons/001 runs.
 MAINS = (LAST, OURS)
-# sarama's Offsets.Retention, in ms. If a retention is set, 1.38.1 sends a version of OffsetCommit that
-# brokers still support.
+# sarama's Offsets.Retention, in ms. With a retention, 1.38.1 sends OffsetCommit v2, which brokers still
+# support. Without a retention it would send v1, which Kafka 4.0 removed.
 HOUR_MS = 3_600_000
 
 PATIENCE = 60.0

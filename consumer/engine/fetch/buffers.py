@@ -291,8 +291,8 @@ class CompletedFetch:
         Return False if the fetches must be decoded separately, for example because a batch is compressed, or
         because the fetches have too few records for columns.
 
-        For small fetches one call of the decoder is faster than several, because each call has a fixed cost,
-        equal to that of decoding a thousand records.
+        For small fetches one call of the decoder is faster than several, because each call has a fixed cost.
+        This cost equals the cost of decoding a thousand records.
         """
         size, fetches = 0, list[CompletedFetch]()
         for sibling in self._siblings:

@@ -237,8 +237,8 @@ class DelayedFetch:
         """Find the batches from the fetch offset on; return the partition's result, without its batches."""
         index, log, offset = key[1], partition.log, requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # If the client's log diverged, an offset after the end of the log is not out of range: the response
-        # has the epoch and offset at which the logs diverged.
+        # If the client's log diverged from this log, an offset after the end of this log is not out of range:
+        # the response has the epoch and offset at which the logs diverged.
         max_offset = log.end_offset if diverging is None else offset
         is_unknown_epoch = diverging is not None and diverging.epoch < 0
         if is_unknown_epoch or not log.start_offset <= offset <= max_offset:
@@ -333,7 +333,7 @@ def _add_batches(data: PartitionData, found: FoundBatches) -> None:
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return the epoch and offset at which the client's log diverged, None if it did not (KIP-595)."""
+    """Return where the client's log diverged from `log`, or None if it did not (KIP-595)."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)

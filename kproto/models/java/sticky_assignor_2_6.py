@@ -1,4 +1,4 @@
-"""The sticky assignors of kafka-clients 2.6: a member above the maximum keeps the claims it reports first.
+"""The sticky assignors of kafka-clients 2.6: a member keeps its first claims, up to the maximum.
 
 For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
 For other groups it uses the general algorithm of the current release.

@@ -239,10 +239,11 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The sequence number of a transaction's first batch is limited by rejected attempts to write this batch.
+    """Rejected attempts to write a transaction's first batch limit the batch's sequence number.
 
-    The broker remembers the lowest sequence number of the attempts, and whether the batch must start at
-    sequence number 0, as in a KIP-890 transaction. The model is Kafka's VerificationStateEntry.
+    The batch must not start at a higher sequence number than any attempt. If the first attempt used Produce
+    v12 (KIP-890), a producer that is unknown to the partition must start at 0. Kafka's class is
+    VerificationStateEntry.
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
