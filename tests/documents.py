@@ -131,7 +131,7 @@ def _call(test: Callable[..., object]) -> None:
 
 
 def run_console(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run each `$ kproto ...` of a console block, and check that it prints the lines that follow it."""
+    """Run each `$ kproto ...` command of a console block, and check the output that follows it."""
     for part in re.split(r"(?m)^\$ ", block.code)[1:]:
         command, _, expected = part.partition("\n")
         words = shlex.split(command, comments=True)

@@ -150,7 +150,7 @@ def fields_of(name: str) -> list[str]:
 
 @cache
 def read_by_methods(name: str) -> set[str]:
-    """Return the attributes that the used methods of a settings class read.
+    """Return the attributes of a settings class that its methods read; ignore unused methods.
 
     A method counts as used if another module or a used method reads its name.
     """

@@ -218,7 +218,10 @@ class AsyncProducerRuntime(ProducerRuntime):
         self._keep_alive.clear()
 
     def on_exit(self) -> str:
-        """Fail the open deliveries without calling their callbacks. Return a log message about the loss."""
+        """Fail the open deliveries without calling their callbacks.
+
+        Return a log message about lost records and an open transaction; "" if nothing is lost.
+        """
         loss = self.loss()
         self.closing = True
         self._close_engine("the process ends")

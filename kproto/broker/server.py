@@ -622,7 +622,10 @@ def running(
 
 
 def _checked_error(code: object) -> ErrorCode:
-    """Return the error code that `code` is or names. Raises ConfigError for NONE and all other values."""
+    """Return `code`, which is an `ErrorCode` or the name of one, as an `ErrorCode`.
+
+    Raises ConfigError for NONE, and for any other value.
+    """
     error = ErrorCode.__members__.get(code.upper()) if isinstance(code, str) else code
     if isinstance(error, ErrorCode) and error is not ErrorCode.NONE:
         return error

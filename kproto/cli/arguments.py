@@ -147,8 +147,8 @@ def without_values(words: Sequence[str]) -> str:
 def _name_before(words: Sequence[str]) -> str:
     """Return the name of the option or setting whose value may be the word after `words`.
 
-    The name is the last word of `words`, except in `--password = X`, `password= X` and `--set password X`,
-    where the name for the word X is --password.
+    Usually, the name is the last word of `words`. In `--password = X`, `password= X` and `--set password X`,
+    however, the name before the word X is --password.
     """
     before_last, last = ["", "", *words][-2:]
     name = (before_last if last in ("=", ":") else last).rstrip("=:")

@@ -153,7 +153,7 @@ class DiagramBuilder:
         self._clients: dict[str, None] = {}
         # Maps each member to the keys of its drawn exchanges: the API, with the outcome for `_DRAWN_IF_NEW`.
         self._drawn_keys: dict[str, set[str]] = {}
-        # Maps a member and an API to the last outcome, and how often in a row it occurred.
+        # Maps a member and an API to the last outcome and the number of its consecutive occurrences.
         self._outcomes: dict[tuple[str, str], tuple[str, int]] = {}
 
     def add(self, exchange: Exchange) -> None:

@@ -145,7 +145,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def _cut_traceback(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
-    If this frame belongs to pytest, no test called kproto, and the traceback stays complete.
+    If this frame belongs to pytest, kproto was not called by a test, and the traceback stays complete.
     """
     last_caller: TracebackType | None = None
     last_package = ""

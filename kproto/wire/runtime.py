@@ -189,8 +189,8 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
     """Maps the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
-    The codes are those of `struct`, plus two. "*i" stands for a list of "i". "v" stands for the varint count
-    before a list. The caller passes this count to the function as encoded bytes.
+    The codes are the format characters of `struct`, and two more: "*i" stands for a list of "i", and "v" for
+    the varint count before a list. The caller passes this count to the function as encoded bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:

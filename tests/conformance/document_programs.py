@@ -72,7 +72,7 @@ def run_place(kind: str) -> Iterator[Place]:
         address = f"127.0.0.1:{port}"
         cluster, producer = (stack.enter_context(client_class(address)) for client_class in (Admin, Producer))
         cluster.create_topics({"warm": 1})
-        # The commits make the broker create its offsets topic, and load the partitions of the 20 groups.
+        # The commits create the offsets topic, and make the broker load its partitions for the 20 groups.
         for number in range(20):
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
         yield Place(proxy, address, cluster, producer)

@@ -10,7 +10,7 @@ from tests.machines import sent_codes
 
 
 def codes_of(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses; for a `PartitionsRequest`, those of its partitions."""
+    """Return the error codes of the responses, or of the partitions of a `PartitionsRequest`."""
     if isinstance(event, PartitionsRequest):
         return {*event.codes.values()}
     return {*sent_codes(event, actions)}

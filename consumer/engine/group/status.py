@@ -100,7 +100,8 @@ class GroupStatus:
         self.callbacks = CallbackQueue()
         # Whether the application is in a poll. During a poll, max.poll.interval.ms does not expire.
         self.in_poll = False
-        self.polled_at = 0  # When the poll in progress began, or else when the last poll ended (ms).
+        # When (ms) the poll in progress began; without a poll in progress, when the last poll ended.
+        self.polled_at = 0
 
         # Whether the application has requested the member id and generation for a transaction. The group may
         # then have offsets that no OffsetCommit of this consumer contained.

@@ -313,7 +313,8 @@ class PartitionQueue:
         self.connection = NO_CONNECTION
         # Number of batches that the queue has received. The parts of split batches do not count.
         self.batches = 0
-        # Whether a batch has to be sent again. If so, only one batch is in flight.
+        # Whether a batch was put back for a retry, or split. If so, the queue sends no batch until none is in
+        # flight.
         self.halted = False
         # Times (ms) at which the sender next visits the queue: `visit_at` because of linger.ms or a backoff,
         # `timeout_at` because of a delivery timeout.

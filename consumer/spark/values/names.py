@@ -7,7 +7,7 @@ from typing import Final
 # The column with the reason for each value that could not be decoded.
 ERROR: Final = "_error"
 
-# The precision of TIME columns, which is that of Avro's time-micros.
+# The precision of TIME columns: microseconds, as in Avro's time-micros.
 TIME_PRECISION: Final = 6
 
 COLUMNS: Final = ("key", "value")

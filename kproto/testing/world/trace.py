@@ -103,7 +103,7 @@ def digest(entries: Iterable[Entry]) -> str:
 
 
 def _entry_fields(data: Any) -> dict[str, Any]:
-    """Return the fields of the JSON line that show the object `data` of an entry."""
+    """Return the fields that show an entry's `data` in its JSON line."""
     match data:
         case None:
             return {}

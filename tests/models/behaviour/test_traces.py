@@ -107,7 +107,7 @@ def commit_errors(client: str, command: str) -> list[StageMember]:
 
 
 def broken_connections(client: str) -> list[StageMember]:
-    """Break the connection while each kind of request is in flight."""
+    """Break the connection once for each kind of request, while this request is in flight."""
     stage, a = start(client)
     a.run_command("subscribe t")
     for api in ("Find", "Join", "Sync", "OffsetFetch", "ListOffsets", "Heartbeat", "Commit"):

@@ -97,7 +97,10 @@ def _release_all_or_leave(member: Member, now: int, out: Actions) -> None:
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Remove the released partitions from `owned`. If any remain, release them, otherwise leave the group."""
+    """Remove the released partitions from `owned`.
+
+    If the member still owns partitions, release them. Otherwise, leave the group.
+    """
     finish_release(member)
     _release_all_or_leave(member, now, out)
 
