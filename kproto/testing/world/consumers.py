@@ -228,7 +228,11 @@ class Consumer(EngineClient):
         self._schedule_take()
 
     def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
-        """Call the listener. The callback ends `callback_ms` later, in `_on_callback_end`."""
+        """Call the listener. The callback ends `callback_ms` later, in `_on_callback_end`.
+
+        If the listener raises, the callback and its poll end at once, as in `consumer.Consumer`, and the
+        exception is raised by the call of the world, for example by `run`.
+        """
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
         self.slowest_ms = max(self.slowest_ms, self.callback_ms)
@@ -237,7 +241,12 @@ class Consumer(EngineClient):
             self.owned.update(partitions)
             for partition in partitions:
                 self.positions.pop(partition, None)
-        reject_awaitable("listener", self.listener, self.listener(kind, partitions))
+        try:
+            reject_awaitable("listener", self.listener, self.listener(kind, partitions))
+        except BaseException:
+            self._ends_poll_after_callback = self.polling
+            self._on_callback_end()
+            raise
         if self.callback_ms:
             self.world.call_later(self.callback_ms, lambda: self.run_when_awake(self._on_callback_end))
         else:

@@ -1,4 +1,4 @@
-"""A world rejects coroutine functions, and invariants that return False."""
+"""How a world treats the code of applications: coroutine functions, results and exceptions."""
 
 from __future__ import annotations
 
@@ -105,3 +105,34 @@ def test_a_coroutine_method_of_an_application_is_rejected(method: str) -> None:
     state.begin(seed=0)
     with pytest.raises(ConfigError, match="nothing awaits its result"):
         state.wait(3_000)
+
+
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_a_consumer_continues_after_its_listener_raised(kind: str) -> None:
+    """As in `consumer.Consumer`, the callback counts as ended, and the next poll follows."""
+    failures: list[str] = []
+
+    def listener(callback: str, partitions: Any) -> None:
+        if callback == kind and not failures:
+            failures.append(callback)
+            raise LookupError(f"{kind} fails")
+
+    def rebalance() -> None:
+        world.run(20_000)
+        world.join("b", topics=["t"], **QUICK)
+        world.run(20_000)
+
+    world = World({"t": 2})
+    first = world.join("a", topics=["t"], **QUICK)
+    first.listener = listener
+    with pytest.raises(LookupError, match=f"{kind} fails"):
+        rebalance()
+    world.run(20_000)
+    world.write("t", 0, "x", "y")
+    world.write("t", 1, "z")
+    world.run(20_000)
+    assert failures == [kind]
+    members = list(world.alive_clients(Consumer))
+    assert first.records
+    assert sum(len(member.records) for member in members) == 3
+    assert sum(len(member.owned) for member in members) == 2
