@@ -1,7 +1,7 @@
 """What the serializers and deserializers of all schema formats share: subjects, and caches of schemas.
 
-A registry keeps the versions of a schema under a name, the subject. By default the subject is that of
-Confluent's TopicNameStrategy, for example ``flights-value``.
+A registry keeps the versions of a schema under a name, the subject. By default, Confluent's
+TopicNameStrategy determines the subject, for example ``flights-value``.
 """
 
 from __future__ import annotations

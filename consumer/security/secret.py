@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-# As Kafka shows a password (Password.HIDDEN).
+# Kafka, too, shows this text instead of a password (Password.HIDDEN).
 HIDDEN = "[hidden]"
 
 

@@ -42,8 +42,8 @@ Rules:
   position again. For example, the query has read records of epoch 3 up to offset 20. If epoch 3 now ends at
   offset 10, the log was truncated at offset 10.
 
-* Brokers before Kafka 2.1 and checkpoints of Spark's own source or old releases of kproto lack leader epochs.
-  Truncation is then detected only while the log is shorter than the position.
+* Leader epochs are missing with brokers before Kafka 2.1, and in checkpoints of Spark's own source or of old
+  releases of kproto. Truncation is then detected only while the log is shorter than the position.
 
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
   Data loss is detected from the start and end of a log, the topic id and the leader epochs.

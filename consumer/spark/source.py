@@ -49,7 +49,7 @@ def _hide_secrets(options: MutableMapping[str, str]) -> None:
 
 
 class FailedStreamReader(DataSourceStreamReader):
-    """A stream reader that raises the constructor's `error` as soon as Spark calls a method.
+    """Replaces a stream reader whose creation failed with `error`. Each method raises `error`.
 
     An error that `streamReader` itself raised would be hidden: the process that plans streams replaces it
     with its own error (``cannot access local variable 'reader'``).
@@ -60,21 +60,21 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise the constructor's error. In a new query, Spark calls `latestOffset` first."""
+        """Raise `error`. In a new query, Spark calls `latestOffset` first."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise the constructor's error. In a new query, Spark calls this method first."""
+        """Raise `error`. In a new query, Spark calls this method first."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise the constructor's error. If a query repeats its last batch, Spark calls this method first."""
+        """Raise `error`. If a query repeats its last batch, Spark calls this method first."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Raise the constructor's error on an executor."""
+        """Raise `error`, on an executor."""
         raise self.error
 
 

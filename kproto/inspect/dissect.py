@@ -161,9 +161,9 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
 
 def split(data: bytes) -> list[bytes]:
-    """Split bytes into requests, if they are a sequence of requests with size prefixes.
+    """Split a sequence of requests with size prefixes into the single requests.
 
-    Otherwise the bytes are returned unchanged, as one element.
+    Any other bytes are returned unchanged, as one element.
     """
     frames: list[bytes] = []
     start = 0

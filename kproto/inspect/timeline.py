@@ -252,7 +252,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 def _stop_time(ownership: Ownership, stop_events: Mapping[str, Sequence[GroupEvent]]) -> int:
     """Return the time at which the owner stopped delivering records of the partition.
 
-    `silent` stops the delivery of all partitions, and `releasing` that of the event's partitions. After
+    `silent` stops the delivery of all partitions, and `releasing` stops it for the event's partitions. After
     `resumed` the owner delivers records again. `stop_events` maps each member to these events, ordered by
     time.
     """

@@ -1,4 +1,7 @@
-"""The end of a `with` block closes the client. An error of the block takes precedence over one of `close`."""
+"""The end of a `with` block closes the client.
+
+If the block and `close` both raise an error, the block's error leaves the `with` statement.
+"""
 
 from __future__ import annotations
 

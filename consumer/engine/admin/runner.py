@@ -42,10 +42,10 @@ from .plan import Ask, DeadlinePassed, Plan, Rest
 class _Job:
     """A running plan.
 
-    `calls` contains a `Call` for each of its last requests.
+    `calls` contains a `Call` for each request that the plan sent last. The plan sends them together.
 
-    If the plan times out, the error contains `request`, the name of the last request, and `why`, the reason
-    why the plan waits.
+    If the plan times out, the error contains `request`, the name of the first of these requests, and `why`,
+    the reason why the plan waits.
     """
 
     __slots__ = (

@@ -264,8 +264,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Inform the member whether the application is waiting in poll and no callback is running.
 
-        A poll that will raise the error that ended the membership does not count as waiting. The application
-        may stop after the error, and max.poll.interval.ms must then expire.
+        If the poll will raise the error that ended the membership, the application does not count as waiting.
+        It may never poll again, so max.poll.interval.ms must be able to expire.
         """
         error = self._membership_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors

@@ -137,7 +137,7 @@ def _find_by_timestamp(partition: Partition, timestamp: int, end: int) -> Timest
 def _find_special_offset(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
     """Return the offset that a special timestamp stands for, or None if the partition has no such offset.
 
-    `end` is the end of the partition.
+    `end` is the last stable offset for read_committed, and otherwise the log end offset.
     """
     log = partition.log
     if timestamp == LATEST:

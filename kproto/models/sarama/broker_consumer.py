@@ -106,7 +106,7 @@ class Subscriber(ABC):
 
 
 class BrokerSubscription:
-    """The subscription of a partition to a broker consumer, until it is released."""
+    """A partition's subscription to a broker consumer. `release` ends the subscription."""
 
     __slots__ = ("child", "consumer", "released")
 

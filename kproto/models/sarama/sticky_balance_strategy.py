@@ -150,8 +150,8 @@ class _StickyPlan:
     def balance(self) -> None:
         """Assign the unassigned partitions, and then move partitions until the assignment is balanced.
 
-        Moves that do not improve the balance are kept. As in sarama, the attempt to undo them only removes
-        from the assignment the members that can neither gain nor lose a partition.
+        As in sarama, moves that do not improve the balance are kept. sarama tries to undo them, but only
+        drops from the assignment the members that can neither gain nor lose a partition.
         """
         order = self._sorted_partitions()
         least_loaded = self._members_by_load()[0]

@@ -23,7 +23,6 @@ from kproto.models.sarama_cluster import balancer
 from kproto.models.sarama_cluster.consumer import ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-# import_module, because the package exports a function with the name of this module
 sarama_config = import_module("kproto.models.sarama.config")
 _mark, _assign_partitions, _start = PartitionOffset.mark, balancer.assign_partitions, kafka_go.start
 _metadata_changed = metadata.metadata_changed
