@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 
-# Seconds for which the application may be away after it has read, before the client's thread reads again.
+# Seconds for which the sockets are kept for the application's threads after one of them has read.
 AWAY_S = 0.02
 
 

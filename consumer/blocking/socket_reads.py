@@ -52,9 +52,9 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
     elif requested <= VERY_LONG:
         size = sock.recv_into(room, 0, ALL)
     else:
-        # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. If fewer bytes
-        # of the response were missing, the kernel would never wake the thread. So this read leaves the last
-        # MIN_WAKEUP_BYTES to the next read.
+        # With SO_RCVLOWAT, the kernel wakes the thread only when MIN_WAKEUP_BYTES have arrived. So a thread
+        # that waited for fewer bytes, the last ones of the response, would sleep until `_WAIT_MS` has passed.
+        # Therefore this read does not request the last MIN_WAKEUP_BYTES of the response.
         requested -= MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)
         try:

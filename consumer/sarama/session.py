@@ -101,7 +101,10 @@ class Session:
         self.ended = False  # Set later than `done`: when the claims have ended.
 
     def end(self) -> None:
-        """Wake the handlers that wait for the session's end. `ended` is set when their claims have ended."""
+        """Set `done`, which wakes the handlers that wait for the session's end.
+
+        The group sets `ended` later, when the claims of the session have ended.
+        """
         self.done.set()
         self.thread_done.set()
 

@@ -131,8 +131,8 @@ def _read_certificate_and_key(option: str, certfile: str, keyfile: str | None) -
     certificate_blocks = key_blocks = _read_blocks(option, certfile, _CERTIFICATE_ALLOWED)
     if keyfile is not None:
         key_blocks = _read_blocks("ssl_keyfile", keyfile, "a PEM key, a file or its text")
-        # Each of the two sources contains a key or a certificate. So if this is true, `certfile` contains
-        # only keys, and `keyfile` only certificates.
+        # `_read_blocks` has found a key or a certificate in each of the two sources. So if `certfile` has no
+        # certificate, it has a key; and if `keyfile` has no key, it has a certificate.
         are_swapped = not certificate_blocks.certificates and not key_blocks.keys
         if are_swapped:
             raise ConfigError(

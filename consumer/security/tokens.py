@@ -232,7 +232,7 @@ def _checked_token(result: object) -> Token:
 def _convert_to_no_token(*unchanged: type[BaseException]) -> Generator[None]:
     """Convert the exceptions of a provider, even SystemExit, to NoToken, which shows the exception's type.
 
-    Exceptions in `unchanged` are raised unchanged.
+    NoToken itself, and exceptions of the types in `unchanged`, are not converted.
     """
     try:
         yield

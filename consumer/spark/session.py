@@ -202,7 +202,7 @@ def session(
 def _initial_settings(
     version: str, files: Path, settings: Mapping[str, str], *, cores: int, quick: bool
 ) -> dict[str, str]:
-    """Return the settings of a new session, from kproto, from spark-submit, and from the caller.
+    """Merge kproto's, spark-submit's and the caller's settings into those of a new session.
 
     The caller's `settings` take precedence over spark-submit's settings, which take precedence over kproto's.
     On a cluster, kproto has no settings of its own. The configuration of log4j is written to the folder

@@ -117,7 +117,7 @@ class Acceptor:
     async def close(self) -> None:
         """Close the listening socket. The accepted connections stay open.
 
-        Returns after each accepted connection has its protocol.
+        Returns when `_connect_protocol` has finished for every accepted connection.
         """
         self._is_closing = True
         # The proactor event loop of Windows does not implement `remove_reader`.

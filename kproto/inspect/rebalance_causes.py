@@ -179,7 +179,7 @@ class RebalanceCauses:
     ) -> list[RemovedMember]:
         """Mark the members that are missing from the new generation as gone, and return them (rules 1 and 2).
 
-        A member that left, or that a member with the same instance id replaced, is not included.
+        Members that left are not returned. Nor are static members that were replaced under their instance id.
         """
         assert previous.topics is not None
         assert generation.topics is not None

@@ -250,7 +250,7 @@ def secured(
 
 
 class On(TypedDict, total=False):
-    """The resources of rules: a topic, a group, a transactional id or the cluster, or several of them.
+    """The resources to which rules apply: any of topic, group, transactional id and cluster.
 
     With `prefixed`, the rules apply to all resources whose names begin with the given name.
     """

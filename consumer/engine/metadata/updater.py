@@ -91,8 +91,8 @@ class MetadataUpdater:
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """Set the topics whose metadata is kept up to date. Request new topics immediately.
 
-        With `everything`, all topics of the cluster are requested. Without `everything` and `topics`, no
-        request is scheduled.
+        With `everything`, all topics of the cluster are requested. If `everything` is false and `topics` is
+        empty, no request is scheduled.
         """
         if topics == self.topics and everything == self.everything:
             return

@@ -36,8 +36,8 @@ from ..core import ClientCore
 from ..metadata.cluster import is_local, local_id
 from .offset_lookup import OffsetLookup
 
-# Time (ms) for which an earlier id of a topic is ignored after its replacement. A restarted broker has
-# current metadata within seconds.
+# Time (ms) for which a topic's earlier id is ignored after its replacement. A restarted broker may return the
+# earlier id, but only for a few seconds, until its metadata is current.
 STALE_METADATA_MS = 10_000
 
 

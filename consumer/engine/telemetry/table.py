@@ -5,25 +5,26 @@
 Rules:
 
 * The client first requests a subscription. If the subscription requests metrics, the client pushes them at
-  the push interval. Otherwise, the client requests the subscription again after the interval.
+  the push interval. Otherwise, the client requests the subscription again after this interval.
 
-* The first push follows after 0.5 to 1.5 intervals, so that clients that started together do not push
+* The first push follows after 0.5 to 1.5 push intervals, so that clients that started together do not push
   simultaneously.
 
 * After an error response to a push, the error code determines whether the subscription is requested again
-  immediately or after the interval (`REACTIONS`). After every error code that is not in `REACTIONS`, the
+  immediately or after the push interval (`REACTIONS`). After every error code that is not in `REACTIONS`, the
   pushes end.
 
 * A request that gets no response is repeated after five minutes, as in Kafka's Java client 4.4.
 
 * `CloseBegan` leads to a terminating push if the client's subscription requests metrics.
 
-* An interval of 0 or less counts as five minutes, as in Java. An interval below 100 ms, which Kafka's brokers
-  do not allow, counts as 100 ms, so that a wrong response does not keep the client busy.
+* A push interval that is 0 or less, or not known yet, counts as five minutes, as in Java. An interval below
+  100 ms, which Kafka's brokers do not allow, counts as 100 ms, so that a wrong response does not keep the
+  client busy.
 
-* After an error response to a subscription request, the client repeats the request after the interval if
-  `REACTIONS` contains the error code. Otherwise, the pushes end. Java repeats the request immediately after
-  UNKNOWN_SUBSCRIPTION_ID and UNSUPPORTED_COMPRESSION_TYPE.
+* After an error response to a subscription request, the client repeats the request after the push interval if
+  `REACTIONS` contains the error code. If it does not, the client sends no more requests. Java repeats the
+  request immediately after UNKNOWN_SUBSCRIPTION_ID and UNSUPPORTED_COMPRESSION_TYPE.
 
 * The state TERMINATED also means that pushes are disabled, because a broker does not support them or has
   rejected them.

@@ -345,7 +345,7 @@ _MIN_NUMPY_ROWS = 100  # For fewer values than this, numpy operations are slower
 def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:
     """Read consecutive values of a repeated field; return each value's lane, start and end.
 
-    Afterwards the position of each lane is before the next tag of another field.
+    Afterwards the position of each lane is the end of its last value, before the tag of another field.
     """
     view, tag = lanes.view, field.number << 3 | 2
     values: list[tuple[int, int, int]] = []

@@ -82,7 +82,7 @@ def _refuse_single(error: ErrorCode, message: str | None) -> FindCoordinatorResp
 
 
 def _authorize(access: Access, request: FindCoordinatorRequest) -> Authorized:
-    """Refuse keys without DESCRIBE permission; the handler rejects requests with an unknown key type."""
+    """Refuse keys for which the caller lacks DESCRIBE. The handler rejects unknown key types."""
     resource = Resource.GROUP if request.key_type == GROUP else Resource.TRANSACTIONAL_ID
     error = GROUP_FAILED if request.key_type == GROUP else TRANSACTIONAL_ID_FAILED
     keys = request.coordinator_keys if access.call.version >= BATCHED_SINCE else [request.key]

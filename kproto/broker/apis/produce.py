@@ -262,8 +262,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    The result maps each partition in which the transaction has no batch yet to its error code, or to NONE.
-    Each of these partitions remembers the attempt to write its first batch.
+    Returns the error code, or NONE, of each partition in which the transaction has no batch yet. Before, each
+    of these partitions records the attempt to write its first batch (`start_verification`).
 
     Returns None if the batches have several producer ids or epochs.
     """

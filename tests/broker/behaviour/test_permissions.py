@@ -545,9 +545,9 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         denied: dict[object, list[Acl]] = {"no permission": [], "other types": allow_all(*types)}
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
-        # Permissions for insufficient operations are tried only in the newest version of the request, because
-        # all versions share the check. The quick tests try every fourth operation, and start with a different
-        # one for each permission.
+        # The other operations do not suffice. They are tried only in the newest version of the request,
+        # because all versions share the check. The quick tests try every fourth of these operations, and
+        # start one operation later for each further need.
         other_operations = [operation for operation in OPERATIONS if operation not in sufficient]
         tried = other_operations[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}

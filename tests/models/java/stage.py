@@ -119,7 +119,7 @@ class JavaStage:
         return out
 
     def poll(self, ms: int = 0) -> list[c.ModelAction]:
-        """Call poll, or wake a blocked poll of kafka-clients 2.6. Return from each callback immediately."""
+        """Call poll, or continue a blocked poll of kafka-clients 2.6. Each callback returns immediately."""
         if self.state.thread.state is NOTHING:
             return self.return_callbacks(self.do(c.PollCalled(ms)))
         return self.return_callbacks(self.do(c.DeadlineReached()))

@@ -122,8 +122,8 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
         world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
         batch = producer.must_send("t", "x")
         assert world.run(until=lambda batch=batch: batch.done)
-    # The first 65 failures have different reasons, so the last of them, reason 64, displaces reason 0. Of the
-    # other three failures, only the one for reason 0 is reported again, as the 66th report.
+    # Each of the first 65 failures is reported. The last of them, reason 64, displaces reason 0. So of the
+    # last three failures only reason 0 is reported again, as the 66th report.
     assert len(producer.changes) == 66
     assert "reason 0" in producer.changes[-1].reason
 
