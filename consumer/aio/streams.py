@@ -49,8 +49,8 @@ TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
 # The flag for reads that do not wait, or 0 on a system without such a flag, for example on Windows. With 0,
-# only the transport reads the socket. (On Windows only the transport may read it in any case, because the
-# transport may have a read in progress.)
+# only the transport reads the socket. (On Windows, other reads would be wrong even with such a flag, because
+# the transport may have a read in progress.)
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
 # The exceptions that opening a connection may raise, for example if no file descriptor is free or the port is
 # invalid.

@@ -34,7 +34,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
     """Replace all errors in `value`, which is a response or part of one; return whether `value` had any.
 
-    Error messages are removed, even those of parts without an error.
+    All error messages are set to None.
     """
     if isinstance(value, list):
         items = cast("list[object]", value)

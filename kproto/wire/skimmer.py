@@ -155,8 +155,8 @@ class _Skimmer:
     ) -> Generator[tuple[int, bytes] | None, None, None]:
         """Yield groups of elements as (element count, bytes), and None when a pause is due.
 
-        A group contains at most `most` elements, including the elements inside them. A larger element is a
-        group of its own, or is divided into several pieces.
+        A group contains at most `most` elements, including the elements of nested arrays. An element that
+        exceeds `most` is a group of its own; above `most_of_one`, it is divided into several pieces.
         """
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid

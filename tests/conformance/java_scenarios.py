@@ -147,7 +147,7 @@ def a_static_member_closes_without_leaving(stage: Stage) -> None:
 def a_member_closes_without_leaving(stage: Stage) -> None:
     """A member closes without leaving the group.
 
-    The next member gets its partitions when the session of the closed member expires.
+    The next member receives the partitions when the session of the closed member expires.
     """
     a = stage.start_subscribed("A", auto_commit=False)
     a.send("close stay")

@@ -162,7 +162,7 @@ def a_broker_is_replaced(fleet: Fleet) -> None:
 
 
 def a_broker_freezes(fleet: Fleet) -> None:
-    """A broker that coordinates a group and leads partitions freezes, but keeps its connections open."""
+    """All clients recover from a frozen broker: a coordinator and leader whose connections stay open."""
     with traffic(fleet) as readers:
         node = fleet.cluster.coordinator(readers["range"].group)
         fleet.freeze(node)

@@ -182,7 +182,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full_partitions(self, state: PartitionState) -> None:
-        """If the partition is full, add it to its broker's full partitions; otherwise remove it."""
+        """Record at the partition's broker whether the buffer of the partition is full."""
         partition = state.partition
         node: int | None = None
         if state.is_full:

@@ -289,8 +289,9 @@ class MetadataUpdater:
             return
         reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
         self._report_unreachable(str(call.error), reasons or None)
-        # Poll raises the error if no broker has responded in the first `BOOTSTRAP_REPORT_DELAY_MS`
-        # (Java's poll raises none), or if the request failed for a reason other than a missing response.
+        # Poll raises the error in two cases: no broker has responded within `BOOTSTRAP_REPORT_DELAY_MS` of
+        # the first request, or the request failed for a reason other than a missing response. In the first
+        # case, Java's poll raises no error.
         is_late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
         if is_late or call.outcome is not Outcome.NO_RESPONSE:
             core.queue_error(call.error)

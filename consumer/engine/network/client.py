@@ -23,7 +23,8 @@ Rules:
 
 * A call that any broker can serve (node None) tries every known address before it fails (`nodes`).
 
-* A request that any broker may answer is, once sent, repeated at another address only if it is read-only.
+* If a call that any broker can serve fails after its request was sent, the client repeats the request at
+  another address, provided that the request is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.

@@ -179,7 +179,7 @@ class NodeSelector:
         return available_at is not None and available_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
-        """Return the time (ms) from which another address can serve the call; None if no other can."""
+        """Return the time (ms) from which another address can serve the call; None if there is no other."""
         if call.node is not None:
             return None
         times: list[int] = []

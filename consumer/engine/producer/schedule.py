@@ -156,7 +156,7 @@ class SendSchedule:
     def visit_later(self, queue: PartitionQueue, at: int, *, is_timeout: bool = False) -> None:
         """Schedule the queue: `due_queues` yields it at the time `at` (ms).
 
-        If `is_timeout` is true, a batch of the queue reaches its delivery timeout at that time.
+        `is_timeout` means that a batch of the queue reaches its delivery timeout at the time `at`.
         """
         if is_timeout:
             queue.timeout_at = at

@@ -17,10 +17,10 @@ from .authorization import Access, Authorization, Authorized
 class Api:
     """One API that this broker serves: its versions, handler and required permissions.
 
-    `authorization` reduces a request to the parts that its caller may execute. `authorization` is None if the
-    API requires no permission.
+    `authorization` reduces a request to the parts that the caller is permitted to execute. `authorization` is
+    None if the API requires no permission.
 
-    `handle` executes the reduced request.
+    `handle` executes the permitted parts of a request.
 
     `refuse` builds the response that rejects a whole request. It is None if the group coordinator builds that
     response.

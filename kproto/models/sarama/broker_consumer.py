@@ -46,7 +46,8 @@ from .routines import Routine, States, Table, row
 
 NAP_MS = 100  # sarama's partitionConsumersBatchTimeout.
 
-# After a change of leader, a partition is dispatched again without a report of the error.
+# Errors after which the leader may have changed. The partition is dispatched again, and the application does
+# not receive the error.
 _LEADER_CHANGE_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

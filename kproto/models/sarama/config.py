@@ -26,8 +26,8 @@ class Dialect(NamedTuple):
 
     # Whether several requests may be in flight on a connection. sarama allowed this until 2020.
     pipelines: bool
-    # Whether metadata and coordinator requests go to a bootstrap address as long as one of them responds,
-    # even if metadata has named other brokers.
+    # Whether metadata and coordinator requests go to a bootstrap address until all bootstrap addresses have
+    # failed, even if metadata has named other brokers.
     asks_bootstrap: bool
     # How long the subscription manager collects partitions, in milliseconds.
     gather_ms: int

@@ -137,9 +137,10 @@ class Metadata:
         self._request_refresh(routine, tuple(topics))
 
     def _request_refresh(self, routine: Routine, topics: Topics) -> None:
-        """Start a refresh if none runs. Otherwise wait for the running one, or for the next one.
+        """Start a refresh, or wait for the running or the next refresh.
 
-        The routine waits for the next refresh if the running one does not cover `topics`.
+        If a refresh is running, the routine waits until it ends, provided that it covers `topics`. Otherwise
+        the routine waits for the next refresh.
         """
         if self.refresh is None:
             refreshed_topics = _add_topics(self.queued_topics, topics)

@@ -92,7 +92,7 @@ class Consumer(EngineClient):
         self._ends_poll_after_callback = False
         self._closing_tokens: set[object] = (
             set()
-        )  # Tokens of close and unsubscribe. Until these operations are done, only callbacks run.
+        )  # Tokens of calls to close and unsubscribe. Until these calls have completed, only callbacks run.
 
     @property
     def member_id(self) -> str:

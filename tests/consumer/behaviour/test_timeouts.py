@@ -28,7 +28,7 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
 
 
 def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returned() -> None:
-    """The test only advances the clock: an engine has no other sign of a suspension (SIGSTOP)."""
+    """The test only advances the clock: an engine has no other way to detect a suspension (SIGSTOP)."""
     world = world_with_records()
     a = world.consumer(**GROUP)
     a.limit = 3

@@ -27,9 +27,7 @@ class Filled:
         self.cluster = Admin(bootstrap)
 
     def topic(self, name: str, *counts: int) -> None:
-        """Create a topic with one partition for each count, and write this number of records to the
-        partition.
-        """
+        """Create a topic whose partition i has `counts[i]` records."""
         self.cluster.create_topics({name: len(counts)})
         for partition, count in enumerate(counts):
             self.put(name, partition, count)

@@ -10,7 +10,7 @@
 
 * R51, R144: the join phase completes early when all members have joined and no member id is pending.
 
-* R144: in kproto the initial delay never ends early. In Kafka it does if a member or a pending
+* R144: in kproto the initial delay never ends early. In Kafka it ends early if a member or a pending
   member id expires.
 
 * R52, R53: at the end of the join phase, dynamic members that have not joined are removed. Static members

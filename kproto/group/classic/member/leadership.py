@@ -130,12 +130,12 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 
 
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
-    """Return whether the empty assignment of a follower is wrong.
+    """Return whether a follower, whose assignment is empty, should have received partitions.
 
-    The empty assignment is wrong if the coordinator has a different assignment for the member.
+    The result is True if the coordinator has a different assignment for the member.
 
-    The empty assignment is also wrong if no member owns any partition of `topics`: in that case the leader
-    sent no assignments, because it did not know that it was the leader.
+    The result is also True if no member owns any partition of `topics`: in that case the leader sent no
+    assignments, because it did not know that it was the leader.
 
     The result is False if `described` has no stable group with this member.
     """

@@ -68,7 +68,7 @@ class LoginStage:
         self.too_soon = False
         self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
         self.answers_no: tuple[str, ...] = ()
-        # If not None, the auth bytes that the broker sends instead of those of the SASL mechanism.
+        # The auth bytes of each SaslAuthenticate response; None if the SASL mechanism computes them.
         self.says: bytes | None = None
         self.offers = list(SERVERS)
         # Whether the connection breaks at the first request after the login.
