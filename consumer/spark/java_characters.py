@@ -75,7 +75,7 @@ _PROPERTIES: dict[str, frozenset[str]] = {
     "inbasic_latin": NAME_CHARACTERS,
     "inbasiclatin": NAME_CHARACTERS,
 }
-_POSIX_CLASSES = tuple(_PROPERTIES)[:13]  # The names before "javalowercase".
+_POSIX_CLASSES = tuple(_PROPERTIES)[:13]  # The POSIX classes are the first names in `_PROPERTIES`.
 # Maps a name in lower case to Java's spelling. The names are those that are case-sensitive in Java: POSIX
 # classes, and properties that are named after methods of `Character`.
 _JAVA_SPELLINGS = {

@@ -429,7 +429,8 @@ def _decode_slice(
     eights = windows.eights
     window = eights[start]
     # `min_width` is each row's smallest width so far: 0 means that a varint did not fit into its window.
-    record_end, min_width = short_varints(window)  # The length, which the additions turn into the end.
+    record_end, min_width = short_varints(window)
+    # Until these additions, `record_end` is the record's length.
     record_end += min_width
     record_end += start
     if not np.array_equal(record_end, end):

@@ -88,9 +88,9 @@ def field(
 
     The docstring of `kproto.wire.message` contains examples.
 
-    `versions`, `nullable` and `tagged` are ranges of versions, such as "5+": the versions in which the field
-    exists, may be null, and is tagged. `map_key` marks the key fields of Kafka's collections, and does not
-    change the encoding.
+    `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". They are the versions in which
+    the field exists, those in which it may be null, and those in which it is tagged. `map_key` marks the key
+    fields of Kafka's collections, and does not change the encoding.
 
     `flexible="none"` keeps the int16 or int32 length in flexible versions. Only RequestHeader.client_id needs
     this.

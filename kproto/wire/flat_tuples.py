@@ -19,7 +19,7 @@ The values are:
 `flatten` makes the same tuples from a message.
 
 `_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two ways to
-read array elements that share a layout. Both are faster than the one in `Layouts` (see `layouts.py`).
+read array elements that share a layout. Each is faster than the way of `Layouts` (see `layouts.py`).
 """
 
 from __future__ import annotations

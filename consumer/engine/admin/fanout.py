@@ -230,9 +230,10 @@ class _Progress(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate_brokers(self) -> Plan[str]:
-        """Locate brokers for the open items without one. An error of an item's lookup is the item's error.
+        """Locate the broker of each open item whose broker is unknown.
 
-        Returns the reason why an item must wait for its broker, or "" if no item must wait.
+        An item whose lookup fails gets the error of the lookup. Returns the reason why an item must wait for
+        its broker, or "" if no item must wait.
         """
         pause_reason = ""
         unlocated = [item for item in self.open if item not in self.nodes]

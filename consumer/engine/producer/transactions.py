@@ -609,7 +609,8 @@ class TransactionManager:
     def _on_end_txn(self, call: Call) -> None:
         """Handle the EndTxn response.
 
-        The transaction is complete, unless the response lacks a new epoch that the next transaction needs.
+        If the next transaction needs a new epoch that the response lacks, InitProducerId follows. Otherwise
+        the transaction is complete.
         """
         response = call.response
         if not isinstance(response, EndTxnResponse):

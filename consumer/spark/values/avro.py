@@ -370,7 +370,7 @@ class _AvroDecoder:
         item_type: Any,
         path: str,
     ) -> tuple[Ints, Column, Column]:
-        """Read the next `counts[i]` items of lane `lane_ids[i]`, for a few lanes and each i.
+        """Read the next `counts[i]` items of each lane `lane_ids[i]`; used for fewer than FEW lanes.
 
         Return the lane of each item, and the columns of keys and items. For an array, the keys are None.
 

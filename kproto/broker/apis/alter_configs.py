@@ -74,8 +74,8 @@ def _resource_response(
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
     """Return the call without the resources that the ACLs deny.
 
-    A resource that must be refused before the ACLs are checked stays in the call, because the call's handler
-    refuses it.
+    Kafka refuses some resources before it checks the ACLs. Such a resource stays in the call, and
+    `handle_alter_configs` refuses it.
     """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []

@@ -16,10 +16,8 @@ MAX_REPEATED: Final = 1 << 20
 def repeat_as_named(results: Mapping[str, T], names: Sequence[str], size_of: Callable[[T], int]) -> list[T]:
     """Return the result of each name, in the order of `names`, including repetitions.
 
-    `results` maps a name to its result. `size_of` returns the approximate size of a result in bytes.
-
-    A name without a result is omitted.
-
+    `results` maps a name to its result. A name that `results` does not contain is omitted. `size_of` returns
+    the approximate size of a result in bytes.
     If the additional copies of repeated results exceed `MAX_REPEATED` bytes, each result is returned once.
     """
     repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in results}

@@ -185,7 +185,9 @@ def _update_legacy_deadline(state: JavaState, legacy_poll: LegacyPoll, ready: bo
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the blocked call, or else the next blocking call, throw WakeupException. Do nothing in close().
+    """Make the blocked call, or else the next blocking call, throw WakeupException.
+
+    Once close() has begun, a wakeup has no effect.
 
     A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation, and onPartitionsRevoked
     is not called. The result of the commit is ignored, and the next poll continues the join.

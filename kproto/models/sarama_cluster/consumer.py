@@ -62,7 +62,7 @@ def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
 
 
 def _create_consumer(consumer: ClusterConsumer) -> None:
-    """Create a Consumer for the requested topics, if there are any (NewConsumer).
+    """Create a Consumer for the requested topics (NewConsumer); without requested topics, stay IDLE.
 
     If the application has closed the client (`finished`), finish closing the client instead of creating a
     Consumer.
@@ -274,7 +274,7 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
-    """End the cycle if the Consumer is closing, or if the heartbeat loop or a partition has ended."""
+    """End the cycle if the Consumer is closing, no heartbeat loop runs, or a partition is closed."""
     has_heartbeat_loop = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     has_closed_partition = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not has_heartbeat_loop or has_closed_partition:

@@ -126,8 +126,9 @@ def group_by_topic(
     describes the order of the results.
     """
     existing_results: list[TopicResult] = []
-    # The merged results of each topic, under the position at which the topic first has a partition that does
-    # not exist (or first appears, if all exist). At first, only partitions that do not exist are merged.
+    # The results of each topic, merged from all its entries in the request. The key is the position of the
+    # topic's first entry with a missing partition, or of its first entry if all its partitions exist. The
+    # loop adds the missing partitions. The existing ones follow after the loop.
     merged: dict[int, list[tuple[int, int]]] = {}
     merged_positions: dict[tuple[str, UUID], int] = {}
     index = 0
