@@ -65,7 +65,7 @@ class Registry(NamedTuple):
     """A folder whose modules are registered in one table."""
 
     folder: str
-    # The name that every registered module defines. Modules without the name are helpers.
+    # The name that every registered module defines. The other modules of the folder are helpers.
     marker: str
     table: str
     registered: Callable[[], Collection[str]]
@@ -107,7 +107,7 @@ def entries(registry: Registry) -> Iterator[Path]:
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
 def test_the_modules_of_a_folder_and_its_table_are_the_same(registry: Registry) -> None:
-    """Every module that defines the marker is registered, and every registered module defines the marker."""
+    """The registered modules are exactly those modules of the folder that define the marker."""
     names = {".".join(path.with_suffix("").parts) for path in entries(registry)}
     assert names == {*registry.registered()}, f"modules that define {registry.marker!r}, and {registry.table}"
 

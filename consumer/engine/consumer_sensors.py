@@ -74,8 +74,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) at which the engine updates two kinds of sensors: for polls that returned buffered records,
-# and for the counts of records and bytes that these polls returned.
+# Interval (ms) at which the engine records, in the sensors, the polls that returned buffered records, and the
+# numbers of records and bytes that these polls returned.
 RECORD_INTERVAL_MS = 1_000
 
 

@@ -323,7 +323,10 @@ class GroupHistory:
 
 
 def _error_code(response: Any) -> int:
-    """Return a response's error code. Without this field, return its partitions' first code that is not 0."""
+    """Return the error code of a response; 0 if it has no error, or if there is no response.
+
+    For a response with error codes only in its partitions, return the first of them that is not 0.
+    """
     if response is None:
         return 0
     if hasattr(response, "error_code"):

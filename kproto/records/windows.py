@@ -106,7 +106,7 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     entry >>= 2
     value: Int64s = entry.astype(np.int64)
     if int(width.max(initial=0)) > 2:
-        # The varints that need a second look-up.
+        # Varints of more than two bytes: look up their next two bytes.
         longer = np.flatnonzero(width > 2)
         entry = table[window[longer] >> 16 & 0xFFFF]
         high_bits = entry >> 2

@@ -387,7 +387,7 @@ def record_batches(
     allowed_codecs = [name for name in codecs if name in CODECS and (magic == 2 or name != "zstd")]
     if max_records < 1:
         raise ConfigError(
-            "max_records", max_records, "at least 1; compacted batches without records are drawn anyway"
+            "max_records", max_records, "at least 1; compacted=True also draws batches without records"
         )
     if not allowed_codecs or not set(codecs) <= set(CODECS):
         raise ConfigError("codecs", codecs, f"for magic {magic} one of {', '.join(CODECS[: 4 + magic // 2])}")

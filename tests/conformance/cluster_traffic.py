@@ -75,8 +75,8 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
     Two groups read plain records, one reads committed records, and one reads the records that movers copied
     in transactions. Two more clients send metadata and group requests.
 
-    All clients start with one address: `bootstrap`, by default that of the first broker. `options` are added
-    to the members' SESSION options.
+    All clients start with one address: `bootstrap`, or the first broker's address if `bootstrap` is empty.
+    `options` are added to the members' SESSION options.
 
     All brokers may be down for a while during the block.
     """

@@ -1,4 +1,4 @@
-"""TLS certificates and stores: Kafka's own TLS in Java and kproto's accept and reject the same cases.
+"""Kafka's TLS in Java and kproto's TLS accept and reject the same certificates and stores.
 
 A case consists of the properties of a client and a broker, and the host name that the client expects. Its
 result is the side that rejects the connection, if any.
@@ -27,14 +27,14 @@ from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Na
 pytestmark = pytest.mark.java
 
 DIFFERENT: Final = {
-    "a cut in the first of two": "Java leaves it out in silence",
-    "an authority that has expired": "Java looks at no date of what is in a trust store; OpenSSL does",
+    "a cut in the first of two": "Java ignores the truncated certificate",
+    "an authority that has expired": "Java does not check the dates of trusted certificates; OpenSSL does",
     "an authority in between that has expired, alone in the store": "the same",
-    "a star and one name": "OpenSSL wants two names behind the star",
-    "an encrypted key": "Java 17 opens none as OpenSSL encrypts them",
-    "a key of old": "Java reads PKCS8 only",
-    "text without line ends": "Java wants a blank behind a block's first line",
-    "text in UTF-16": "Java reads UTF-8 only",
+    "a star and one name": "OpenSSL requires two labels after the wildcard",
+    "an encrypted key": "Java 17 does not support the encryption that OpenSSL uses",
+    "a key of old": "Java reads only PKCS #8",
+    "text without line ends": "Java requires white space after a block's first line",
+    "text in UTF-16": "Java reads only UTF-8",
 }
 ROOT, OTHER = named("root", authority=True), named("other", authority=True)
 BETWEEN = named("between", ROOT, authority=True)

@@ -55,8 +55,8 @@ MOST_USED = (
 class Effort:
     """The numbers of examples and of corrupted examples that one run of the tests decodes.
 
-    An example has `values` corrupted copies for each of its bytes: `broken_bytes` replaces this byte. Other
-    corrupted copies are truncated.
+    For each byte of a sample, `broken_bytes` makes up to `values` corrupted copies, in which only this byte
+    differs. Other corrupted copies are truncated.
 
     Hypothesis draws `most_used` examples of each version of a frequent message, and `less_used` of other
     messages. Kafka's classes draw `kafkas` examples of each version of every message.

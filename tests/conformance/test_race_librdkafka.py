@@ -119,13 +119,13 @@ def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
 
 
 def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
-    """Return the requests' results, or an empty list if the schedule leaves a second, dead member behind.
+    """Return the requests' results, or an empty list if the client became two members.
 
     The response to JoinGroup v3 assigns the member id. A client that subscribes again before the response
-    gets a second id, and its first member never returns.
+    sends a second JoinGroup without an id, and becomes a second member. The first member never rejoins.
 
     Such a schedule has no comparable result, because the model's coordinator and the mock cluster wait for
-    the dead member for different lengths of time.
+    the first member for different lengths of time.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

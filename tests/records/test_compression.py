@@ -259,7 +259,7 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """Linked blocks may not decompress to more than the allowance, even if the output starts like records.
+    """Frames of linked blocks are limited to `allowance`, even if their output starts like records.
 
     The reason is that a frame of linked blocks is decompressed in one step.
 

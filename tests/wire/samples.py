@@ -79,7 +79,7 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 
 
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
-    """Yield copies of `data` with one byte replaced: `values` different copies for each position.
+    """Yield copies of `data` with one byte replaced: up to `values` copies for each position.
 
     The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F. As lengths,
     these are often null, empty, negative or large.

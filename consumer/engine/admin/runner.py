@@ -68,7 +68,7 @@ class _Job:
         self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
         self.open_calls = 0  # Number of calls in flight.
-        self.pauses = 0  # Number of pauses so far.
+        self.pauses = 0  # Number of the plan's pauses so far; `backoff` requires it.
         self.has_ended = False
         self.request = "the cluster"
         self.why = ""

@@ -133,7 +133,7 @@ class CommitQueue:
             deadline, _, commit = self._deadlines[0]
             if deadline > now and not commit.is_completed:
                 return
-            # The commit has timed out or completed. A completed commit has no further effect.
+            # The commit has timed out, or it completed earlier. In the second case, `complete` has no effect.
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:

@@ -77,8 +77,8 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    # If the type cannot be a column: its definition, the reason, and the attribute of the definition without
-    # which it could be a column.
+    # None if the type can be a column. Otherwise: the type's definition, the reason, and the attribute that
+    # the schema's author has to remove from the definition, so that the type can be a column.
     unsupported: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 

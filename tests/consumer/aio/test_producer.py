@@ -214,7 +214,10 @@ def test_a_full_batch_accepts_no_record() -> None:
 
 
 def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
-    """The earlier `send` notifies the sender. Ctrl-C ends this `send` before the engine has run."""
+    """The next `send` runs the engine for a `send` that Ctrl-C ended before the engine had run.
+
+    The append below is the work of the interrupted `send`: a record, and a notification for the sender.
+    """
 
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
         records = producer._runtime.records

@@ -461,8 +461,8 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
     """A partition that is assigned between two sessions is claimed once, not twice.
 
-    The next `consume` may begin after the consumer has received the assignment and before the assignment's
-    callback.
+    The next `consume` may begin after the consumer has received the assignment, but before the listener's
+    callback for this assignment has run.
     """
     handler, second = AsyncRecordingHandler(), RecordingHandler()
 
