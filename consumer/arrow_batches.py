@@ -201,7 +201,7 @@ def _binary_column(name: str, column: Any) -> Any:
     if is_view or any(test(kind) for test in convertible_types) or pa.types.is_fixed_size_binary(kind):
         try:
             return column.cast(pa.binary())
-        except pa.ArrowNotImplementedError:  # pyarrow 16 cannot cast views.
+        except pa.ArrowNotImplementedError:  # pyarrow 16 cannot cast a `string_view` or `binary_view`.
             return pa.array(column.to_pylist(), pa.binary())
     if pa.types.is_dictionary(kind):
         # pyarrow cannot decode a dictionary of views, which polars uses for its categories.

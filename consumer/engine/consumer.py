@@ -628,7 +628,7 @@ class ConsumerEngine:
             raise
 
     def _visit_dirty(self) -> None:
-        """Notify each part about the partitions that have changed (the dirty ones)."""
+        """Let the fetcher and the other parts handle the changed ("dirty") partitions."""
         positions = self.core.partitions
         while positions.dirty:
             touched = positions.dirty

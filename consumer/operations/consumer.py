@@ -99,7 +99,8 @@ class ConsumerOperations(PollOperations):
         state = self.engine.partitions.get(partition)
         if state is None or state.lag is None:
             return None
-        # Records that an iteration holds are not read yet, although the position is after them.
+        # The engine's position is also after records that the application has not received yet, for example
+        # from an iterator. The lag counts them.
         end_offset = state.lag + state.position
         return end_offset - self.held_offsets().get(partition, state.position)
 

@@ -140,7 +140,7 @@ class Iteration:
         self.remaining: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self.owned_from = self.owned_until = 0.0
         self._starts: PartitionStarts | None = None
-        # The number of released partitions when the poll returned the records (see `ev.Deliver`).
+        # How many partitions the consumer had released when the poll returned the records (`ev.Deliver`).
         self._losses = 0
         self._check_interval_s = _MAX_CHECK_INTERVAL_S
         if options.enable_auto_commit:

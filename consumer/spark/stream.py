@@ -302,7 +302,7 @@ class Planner:
         return view, changes
 
     def _raise_ends_to_positions(self, start: Offsets, view: View, partitions: list[TopicPartition]) -> View:
-        """Return `view`, in which the ends of `partitions` are not below the query's positions.
+        """Return `view`; ends of `partitions` below the query's positions are raised to them.
 
         If an earlier run of the query also read uncommitted records, its position may be beyond the last
         stable offset. The log is not truncated in this case, so the end is raised to the position, but not

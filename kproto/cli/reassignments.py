@@ -312,7 +312,7 @@ def _reassign(options: argparse.Namespace) -> int:
             print("The replicas before the moves, for `reassign --file`:")
             print_json([_plan_json(moved_replicas)])
         succeeded_moves = succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
-    # The call has a result only if a part of the moves failed.
+    # `succeeded_moves` is empty if all moves succeeded, because the admin's method then returns None.
     for partition in succeeded_moves if failures else moves:
         verb = "canceled" if moves[partition] is None else "started"
         if options.json:

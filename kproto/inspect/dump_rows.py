@@ -219,7 +219,7 @@ def _join_dump(rows: list[_Row]) -> bytes:
             continue
         if any(row.most_digits > 2 for row in rows if not row.is_marked):
             raise _InvalidRow(
-                "the words are in the byte order of a machine; print bytes (hexdump -C, od -tx1)"
+                "the dump consists of words in the machine's byte order; dump bytes (hexdump -C, od -tx1)"
             )
         return data
     has_words = any(row.most_digits != 2 for row in rows if row.data)

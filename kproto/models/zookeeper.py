@@ -10,7 +10,7 @@ not follow `contract`, because it has no coordinator and no generations, and sen
 * Each consumer has an ephemeral node under the group's `ids`. The owner of a partition has an ephemeral node
   under the group's `owners`. ZooKeeper deletes these nodes when the consumer's session ends.
 
-* Every consumer watches `ids` and `topics`. It is notified of a change after its `delay_ms`.
+* Every consumer watches `ids` and `topics`. A consumer is notified of a change `delay_ms` after the change.
 
 * A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
   the sorted consumer ids decides which range of partitions it takes.

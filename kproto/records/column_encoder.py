@@ -1,9 +1,9 @@
 """Encode columns to record batches with numpy and Arrow, without an object per record.
 
-* A batch of the same rows has the same bytes as with `BatchBuilder`, but the batches may end at other rows.
+* If this module and `BatchBuilder` encode the same rows as one batch, the bytes are the same.
 
-* `BatchBuilder` adds up the actual sizes of records. This module ends a batch where it would be full if each
-  varint had its *largest possible* size.
+* The two may divide rows into batches differently. `BatchBuilder` adds up the actual sizes of records. This
+  module ends a batch where it would be full if each varint had its *largest possible* size.
 
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
   used bytes.

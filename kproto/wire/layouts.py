@@ -179,9 +179,9 @@ _LENGTH_CODES = {2: "h", 4: "i"}
 
 
 def _read_length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
-    """Return the encoded length at the position `at`, and the decoded length.
+    """Return the bytes of the length field at the position `at`, and its value.
 
-    The decoded length is -1 for null. It is below -1 if the length is missing, not allowed, not in its
+    The value is -1 for null. It is below -1 if the length is missing, not allowed, not in its
     shortest form, or a varint of more than two bytes.
     """
     prefix = bytes(buf[at : at + (part.prefix or 1)])

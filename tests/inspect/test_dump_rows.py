@@ -57,7 +57,7 @@ def test_a_line_that_is_not_a_row_is_quoted_up_to_40_characters() -> None:
 
 
 def test_words_of_several_bytes_need_a_mark() -> None:
-    with pytest.raises(ConfigError, match="the words are in the byte order of a machine; print bytes"):
+    with pytest.raises(ConfigError, match="the dump consists of words in the machine's byte order"):
         read("0000000 0b00 0900\n0000004")
 
 

@@ -129,10 +129,7 @@ def test_only_the_picture_of_a_machine_in_a_state_highlights_it() -> None:
 
 
 def test_a_picture_has_a_background_so_that_it_is_readable_on_a_page_of_the_other_theme() -> None:
-    """The colors of a picture follow the theme of the system.
-
-    A notebook or page may have a dark theme on a system with a light one.
-    """
+    """The colors follow the system's theme, which may differ from the page's theme."""
     svg = ElementTree.fromstring(picture("coordinator", drawing_of("coordinator")))
     title, style, paper = list(svg)[:3]
     assert [paper.get(name) for name in ("class", "width", "height")] == ["paper", "100%", "100%"]

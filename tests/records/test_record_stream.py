@@ -153,7 +153,7 @@ def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_the_lists_have_the_messages_of_a_wrapper(magic: int, codec: str, size: int) -> None:
-    """The lists contain the sent records, with offsets from 90 on and values in several compressed blocks."""
+    """The offsets begin at 90, and the values fill several compressed blocks."""
     time = NOW if magic else -1
     sent = [Record(90 + n, time, b"k%d" % n, bytes([n % 251]) * (n * 997 % 9001)) for n in range(400)]
     wrappers = list(batches(encode_messages(sent, magic, compression=codec)))

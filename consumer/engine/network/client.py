@@ -347,10 +347,8 @@ class NetworkClient:
         """Return the broker at this address if the metadata lists exactly one there, else None.
 
         If the address has responded that it is not this broker (KIP-1242), the result is None until the
-        metadata lists another broker at the address.
-
-        After such a response, the client connects without an expected broker. So it works with a proxy that
-        changes node ids, and with wrong metadata. Java's client works with neither.
+        metadata lists another broker at the address. The client then connects without an expected broker. So
+        it works with a proxy that changes node ids, and with wrong metadata; Java's client does not.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:

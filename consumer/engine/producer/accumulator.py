@@ -16,7 +16,8 @@ Rules (Java's RecordAccumulator):
 * Asyncio tasks that wait for memory receive it in the order in which they began to wait (`sends_in_line`), as
   from Java's BufferPool. Threads that wait for memory receive it in no particular order.
 
-* `flush` seals no batch. It ends their linger time, so that records of other calls may share their requests.
+* `flush` ends the linger time of all batches, but does not seal them. Until a batch is sent, it accepts more
+  records.
 
 * While more than half of the memory is in use, a partition whose oldest record has waited for a second longer
   than linger.ms accepts no more records. So undeliverable records leave memory for other partitions.

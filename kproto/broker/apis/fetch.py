@@ -140,9 +140,10 @@ class DelayedFetch:
         )
 
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results that the response contains.
+        """Return those of `results` that the response contains.
 
-        If Fetch is throttled, it contains none. In an incremental fetch, it contains only changed results.
+        The response contains no results if Fetch is throttled, and only the changed ones in an incremental
+        fetch.
         """
         if self.broker.throttle_times.get(self.call.api_key):
             self.broker.fetch_sessions.decline_session(self.context)

@@ -195,8 +195,8 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
                 for topic in response.topics
                 if access.allows_topic(Operation.DESCRIBE, topic.name or "")
             ]
-        # If no topic is permitted, the request that is passed on has an empty list, which in v0 means all
-        # topics.
+        # If no topic is permitted, the narrowed request lists no topics. In version 0 it therefore requests
+        # all topics.
         elif not permitted:
             response.topics = []
         unique_denied = {(topic.name, topic.topic_id): topic for topic in denied}

@@ -362,7 +362,7 @@ class _GreedyAssignment:
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
 
     def build(self) -> Assigned:
-        """Return the assignment. Moves that do not improve an earlier assignment are undone."""
+        """Return the assignment. Moves that do not improve the balance are undone."""
         has_far_owner = False
         for partition, member_id in self.reported.owners.items():
             if self.racks.is_near(member_id, partition):

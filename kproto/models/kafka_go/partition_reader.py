@@ -210,7 +210,8 @@ def _on_list_offsets_response(
 ) -> None:
     """Send the next ListOffsets request of initialize, Seek or an out-of-range check.
 
-    The last response leads to a Fetch request, a restart or a backoff. An error leads to a restart.
+    After the last response, fetch from the offset if it is valid. Otherwise restart, or, if the check found
+    the offset at or above the end of the log, back off. An error leads to a restart.
     """
     result = parse_list_offsets(response)[reader.tp]
     if result.error:

@@ -447,7 +447,8 @@ def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> No
 def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
     preference, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
-        del consumer.subscriptions[child]  # The feeder of the partition will subscribe it again.
+        # The partition's feeder subscribes the partition again when the application has taken the messages.
+        del consumer.subscriptions[child]
         return
     if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and preference is None:
         child.report_error(result)
