@@ -49,7 +49,7 @@ def answer_other_errors(cell: Cell) -> Cell:
     """Return a cell that answers UNKNOWN_SERVER_ERROR instead of NONE, and NONE instead of an error."""
 
     def act(context: Any, holder: Any, event: Any) -> None:
-        """Act, then change the error codes of the new responses."""
+        """Call the cell's handler, then replace the error codes in the responses that it sends."""
         before = len(context.actions)
         cell.act(context, holder, event)
         for action in context.actions[before:]:

@@ -165,8 +165,9 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    With `open_start`, the range was planned from the log's start. A later move of this start loses nothing.
-    With `open_end`, the range was planned to the log's end, which later actions determine again.
+    With `open_start`, the range was planned from the log's start. If the start has advanced since then, the
+    deleted records do not count as lost. With `open_end`, the range was planned to the log's end. Later Spark
+    actions on this plan read to the log's end at their own time.
     """
 
     topic: str

@@ -166,8 +166,8 @@ def _divide_rows(
     Returns three lists. The first contains the index of each batch's first row; its last element is the
     number of rows.
 
-    The second list contains, for each of these rows, an upper bound for the encoded bytes of all rows before
-    it. The third has an upper bound for the bytes of each batch's largest record.
+    The second contains an upper bound for the encoded bytes of all rows before each of these indexes. The
+    third contains an upper bound for the size in bytes of each batch's largest record.
     """
     rows = len(timestamps)
     max_sizes = np.maximum(_value_sizes(keys), 0) + np.maximum(_value_sizes(values), 0)

@@ -409,7 +409,7 @@ def _read_in_place(
     positions = addresses - _memory_address(data)
     if (np.diff(positions) < 0).any():
         return None
-    # The positions in `table` are relative to their part, and in the copy relative to the buffer.
+    # A position in `table` is relative to its part. In the copy it is relative to the buffer.
     shifted = table.copy()
     shifted[AT] += positions[table[PART]]
     shifted[STOP] += positions[table[PART]]

@@ -81,7 +81,7 @@ class Layouts:
     def __init__(
         self, parts: list[LayoutPart], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]
     ) -> None:
-        """Create the reader of an array.
+        """Prepare to read an array of which no layout is known yet.
 
         `tail` contains the `struct` codes of the fields after the last part of an element. `fill(pattern)`
         compiles a loop that reads elements with this pattern of lengths.
@@ -95,8 +95,9 @@ class Layouts:
         self.last: Layout | None = None
 
     def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
-        """Append elements that share a layout to `items`. Return the number of the remaining elements, and
-        their position.
+        """Read elements that share a layout, and append them to `items`.
+
+        Returns the number of elements that remain to be read, and the position of the first of them in `buf`.
         """
         guess = self.last  # `find` has not compared this layout with the elements at `p`.
         layout = guess or self.find(buf, p)

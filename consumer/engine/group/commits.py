@@ -329,7 +329,7 @@ class Committer:
     def _move_to_new_coordinator(self) -> None:
         """If another broker has become the coordinator, send the commit in flight again.
 
-        A commit that may be sent only once fails, and is not sent again.
+        A commit for which only one attempt is allowed fails instead.
         """
         commit, node = self._in_flight, self._coordinator.node
         if commit is None or commit.call is None or node is None or node == commit.call.node:

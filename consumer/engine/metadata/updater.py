@@ -207,7 +207,7 @@ class MetadataUpdater:
             self._rebootstrap()
 
     def pump(self) -> None:
-        """Send a Metadata request if the refresh of all topics in use, or of separate topics, is due."""
+        """Send a Metadata request if the regular refresh, or a separate request of topics, is due."""
         core = self._core
         if self._call is not None:
             return

@@ -198,8 +198,8 @@ class PartitionState:
         # The time (ms) of the first response with the current `last_stable_offset`.
         self.stable_since = 0
         self.log_start_offset: int | None = None
-        # The last and the largest lag since the last `take_lags`. The last and the smallest lead since the
-        # last `take_leads`. Both are measured after each poll that returned records.
+        # Since the previous `take_lags`: the last and the largest lag. Since the previous `take_leads`: the
+        # last and the smallest lead. Lag and lead are measured after each poll that returned records.
         self._last_lag: int | None = None
         self._largest_lag = 0
         self._last_lead: int | None = None

@@ -131,7 +131,7 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
 ) -> None:
     """After a pause longer than the session timeout, no record that was buffered before is returned.
 
-    Only the iteration itself checks the clock, because the client's thread sleeps until the next heartbeat.
+    The client's thread sleeps until the next heartbeat, so only the iteration can notice the pause.
     """
     calls: list[str] = []
     slept = jump = 0
