@@ -194,7 +194,7 @@ def action_for(row: Row, code: int) -> ErrorAction:
 def is_fatal_for_producer(error: KprotoError) -> bool:
     """Return whether an error of a batch is fatal for the producer.
 
-    The rule is that of Sender.maybeTransitionToErrorState.
+    Follows Java's Sender.maybeTransitionToErrorState.
 
     INVALID_PRODUCER_EPOCH is not fatal, but the transaction must be aborted. Either it timed out or a newer
     producer exists. Only the coordinator knows which, and its response to the next request shows it.

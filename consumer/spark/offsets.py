@@ -489,7 +489,8 @@ def _partition_names(partitions: Iterable[TopicPartition]) -> str:
 def _pair_texts(numbers: Positions) -> dict[str, str]:
     """Map each topic to its ``partition:number`` pairs in one string, such as ``0:17,1:9``.
 
-    The numbers are offsets or leader epochs. Each string becomes a part of a key that begins with ``@``.
+    The numbers are offsets or leader epochs. Each string becomes a part of a key such as
+    ``@flights epochs=0:17,1:9``.
     """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):

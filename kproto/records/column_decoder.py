@@ -207,7 +207,8 @@ def _estimate_runs(
 ) -> Int64s | None:
     """Estimate for each position how many consecutive records of equal size begin there, up to `max_run`.
 
-    `index` is the index of the run's first record in its batch. Returns None if most runs are short.
+    `index` is the index in the batch of each run's first record. Returns None if most runs are shorter than
+    `_MIN_RUN`.
     """
     pairs, before = windows.pairs, position - size
     length_bytes = pairs[position]

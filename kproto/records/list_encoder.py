@@ -147,7 +147,7 @@ def _are_rows_uniform(
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:
         return False
-    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # Too few rows: at most eight per millisecond.
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # On average at most eight rows per millisecond.
         return False
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]

@@ -282,7 +282,10 @@ def _is_same(old: str, new: str) -> bool:
 
 
 def _with_comment(line: str, old: str) -> str:
-    """Return the new statement `line`, followed or preceded by the comment beside `old`, if there is one."""
+    """Return the new statement `line` with the comment that stands beside `old`, if `old` has a comment.
+
+    The comment stands beside the new statement if it fits there, and otherwise on the line above.
+    """
     comment = re.search(r"  (# .*)$", old.rstrip("\n"))
     if comment is None:
         return line

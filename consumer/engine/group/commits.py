@@ -537,8 +537,8 @@ class Committer:
     def _confirm_topic_ids(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        The offsets are committed by name after the Metadata response. They reach the wrong topic only if the
-        topic is re-created between the Metadata request and the OffsetCommit.
+        The OffsetCommit that follows the Metadata response names the topics. Offsets reach the wrong topic
+        only if the topic is re-created between the Metadata request and the OffsetCommit.
 
         If the topic is re-created after the OffsetCommit, the coordinator removes the offsets when it learns
         that the old topic was deleted.
@@ -716,8 +716,8 @@ class Committer:
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        With `policy="java"` the result is always False: after these errors Java's consumer looks the
-        coordinator up again, which interrupts its heartbeats.
+        With `policy="java"` the result is always False, because after these errors Java's consumer looks up
+        the coordinator again. The lookup interrupts its heartbeats.
         """
         return code in CANNOT_WRITE_CODES and not self._core.options.as_java
 

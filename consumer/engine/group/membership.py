@@ -391,7 +391,7 @@ class Membership:
 
     @property
     def committing_revoked(self) -> frozenset[TopicPartition]:
-        """The revoked partitions for which the last commit before their release has been requested."""
+        """The revoked partitions whose final commit has been requested, but which are not released yet."""
         callback = self._releasing_callback
         return frozenset(callback.partitions if callback is not None and callback.is_committing else ())
 

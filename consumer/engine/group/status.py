@@ -36,8 +36,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     # Whether the member waits for `Released`, which follows when the callback has returned and the commit is
     # complete.
     awaits_release: bool = False
-    # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
-    # callback, or not at all.
+    # Whether the partitions are released without a commit when the callback has returned. True with
+    # `policy="java"`: Java commits before the callback, or not at all.
     skips_commit: bool = False
     # Whether a commit of the offsets of `partitions` has been requested. If this commit fails, the membership
     # reports the failure.

@@ -265,8 +265,8 @@ class OffsetLookup:
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
         """Retry these partitions after `retry_backoff_max_ms`.
 
-        A retry can probably succeed only after the application has fixed the cause of the error, which poll
-        raises.
+        The error is raised by poll. An earlier retry would probably fail, because the application first has
+        to fix the cause of the error.
         """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:

@@ -566,7 +566,7 @@ class SubscriptionState:
         self.unrecorded: dict[PartitionState, None] = {}
         # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []
-        # The number that was used last, as an epoch or to order an entry of the heap.
+        # The last number that was given to an epoch or to an entry of the heap.
         self._last_number = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
         # this number. If the number has grown since, another member may own the partitions of some

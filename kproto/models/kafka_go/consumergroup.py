@@ -323,7 +323,7 @@ def _fail_next_generation(state: KafkaGoState, error: Error, now: int, out: Out,
 def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -> None:
     """Leave the group after `error`, or for close() if `error` is None.
 
-    A member without id sends no request.
+    A member without a member id sends no LeaveGroup.
     """
     state.leave_error = error
     if state.member_id:

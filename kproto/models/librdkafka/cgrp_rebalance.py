@@ -323,8 +323,8 @@ def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
 def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Queue the events of a new assignment (rd_kafka_cgrp_handle_assignment).
 
-    With EAGER, one event contains the whole assignment. With COOPERATIVE, the first event contains the
-    revoked partitions, if any, and the next one the added partitions.
+    With EAGER, one event contains the whole assignment. With COOPERATIVE, one event contains the added
+    partitions. If partitions are revoked, an event with the revoked partitions comes first.
     """
     if not state.cooperative:
         enqueue_assign(state, partitions, out)

@@ -74,7 +74,7 @@ class BrokerResponse:
 
 
 class ClientNetwork(Scheduler):
-    """The base class of the client, which sends requests to brokers and reports errors."""
+    """The part of `SaramaClient` that sends requests to brokers and reports errors."""
 
     def __init__(self, settings: SaramaSettings, versions: Mapping[int, int], dialect: Dialect) -> None:
         super().__init__()

@@ -686,7 +686,7 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 
 
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a correction of the system clock, by_duration and reports use the new time.
+    """After a correction of the system clock, by_duration and events use the corrected time.
 
     The consumer starts at the first record of the last ten minutes of the corrected clock. By the fast clock,
     all records would be too old.

@@ -222,8 +222,8 @@ def test_the_last_event_of_a_consumer_is_that_it_was_closed(config: dict[str, An
 def test_changes_at_the_end_of_a_poll_without_records_are_passed_to_the_callbacks_of_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The client's thread may report a change while a poll waits. The poll passes the change to the callbacks
-    even if it times out.
+    """The client's thread may report a change while a poll waits. A poll that times out still passes the
+    change to the callbacks.
     """
     kinds: list[str] = []
     with Consumer(NOWHERE) as reader:

@@ -333,7 +333,7 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
     reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):
         denied = f"{name}: the principal of this client needs an ACL that allows READ on the topic"
-        # `errors()` of each partition reports the errors of both, because they share one consumer.
+        # Each `errors()` reports the errors of both partitions, because the partitions share one consumer.
         assert len([text for text in map(str, reported) if denied in text]) == 2
         assert len([line for line in caplog.messages if denied in line]) == 1
 

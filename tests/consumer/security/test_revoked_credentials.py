@@ -1,4 +1,7 @@
-"""If a running client's credentials change, errors name the options, and undelivered records are logged."""
+"""The broker changes the credentials of a running client.
+
+The client's errors name the options to correct, and undelivered records are logged.
+"""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def test_a_login_rejected_by_one_broker_names_it_and_does_not_affect_the_other()
 def test_a_login_rejected_by_one_bootstrap_address_is_tried_at_the_other_next_time() -> None:
     """After one bootstrap address has rejected a login, the client next logs in at the other address.
 
-    A changed password may reach the brokers at different times.
+    A changed password may reach the brokers at different times, so the other broker may accept the login.
     """
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.network.view.brokers.clear()
