@@ -88,9 +88,9 @@ class ProducerOperations:
     async def retry_until_ready(self, attempt: Callable[[], T | None], waited_ms: int = 0) -> T:
         """Call `attempt` until its result is not None, for at most max_block_ms. Return the result.
 
-        The result is None while the accumulator has no memory or no metadata for the call. `waited_ms` is the
-        part of max_block_ms for which the same `send` has already waited. When max_block_ms has passed, the
-        method raises RequestTimedOut.
+        `attempt` returns None while the accumulator has no memory or no metadata for the call. `waited_ms` is
+        the part of max_block_ms for which the same `send` has already waited. When max_block_ms has passed,
+        the method raises RequestTimedOut.
 
         Tasks that wait for memory form a line. The tasks of each stalled partition form a separate line.
         After a response only the first task of each line calls `attempt`, and each success wakes the next two

@@ -176,7 +176,7 @@ class ClientMetricsInstance:
         last recorded one. `now` is then recorded as the time of this request.
 
         The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
-        If only this last error permits the request, its time is not recorded.
+        A request that is accepted only because of this error is not recorded.
         """
         recorded = [at for at in (self.last_get, self.last_push) if at is not None]
         if not recorded or now - max(recorded) >= self.push_interval_ms:

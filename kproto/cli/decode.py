@@ -347,9 +347,10 @@ def _read_bytes(text: str, form: str | None) -> ParsedText:
 
 
 def _parse_content(name: str, data: bytes, form: str | None) -> ParsedText:
-    """Return the bytes that the content of a file or stdin stands for. `name` is used in errors.
+    """Return the bytes that the content of a file or of stdin represents.
 
-    Content that is not text is read as raw bytes.
+    Text, such as hex digits or a dump, is parsed. Without `form`, other content is returned unchanged. Errors
+    contain `name`, which is the file's name or "stdin".
     """
     if form == _RAW:
         return ParsedText(data, _RAW)

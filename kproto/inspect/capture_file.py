@@ -122,7 +122,7 @@ class Capture:
     def _read(self, count: int, *, at_end: bool = False) -> bytes:
         """Read `count` bytes. Raises _CutError if fewer are left.
 
-        With `at_end`, b"" is returned if no byte is left.
+        With `at_end`, the data may end here: if no byte at all is left, the result is b"".
         """
         try:
             data = self._file.read(count) if count <= _MAX_SIZE else b""

@@ -318,9 +318,10 @@ def _decompress_gzip(data: memoryview, limit: int, raised_limit: int, begins: Be
 
 
 def _snappy_limit(data: memoryview, size: int, limit: int, raised_limit: int, begins: Begins | None) -> int:
-    """Return the maximum size in bytes of snappy's output.
+    """Return the limit in bytes for snappy's output, whose exact size is `size`.
 
-    The returned limit is `limit`, or the exact `size` if `size` is larger and the output starts like records.
+    The result is `limit` if the output fits. A larger output must start like records and have at most
+    `raised_limit` bytes. The result is then `size`. Raises `CodecError` for any other larger output.
     """
     if size <= limit:
         return limit

@@ -56,8 +56,8 @@ def built(program: Path, executable: Path) -> str:
 def with_modules(name: str, *, module: str = "") -> str:
     """Build a Go program that has its own go.mod.
 
-    The program's modules are not in `members/go.mod`, because they are large, need a C compiler, or have
-    other releases there.
+    `members/go.mod` does not contain the modules that the program requires: they are large, need a C
+    compiler, or are other releases of modules that `members/go.mod` requires.
 
     `module` ("PATH VERSION") replaces a required module, to build the same program with another release.
     """

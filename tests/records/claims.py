@@ -283,7 +283,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 def aborted_records_are_left_out(package: Package) -> None:
     """Check that aborted records are omitted, by comparison with a model of transactions.
 
-    In the model a transaction lasts from its first offset to its abort marker.
+    In the model, a transaction lasts from its first record to the producer's next commit or abort marker. The
+    records of a transaction without a marker are returned, too.
     """
 
     @package.examples(150)

@@ -634,7 +634,7 @@ class SubscriptionState:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
-        """Return when (ms) the next scheduled partition becomes dirty; None if none is scheduled."""
+        """Return when (ms) to call `mark_due_dirty` next; None if no partition is scheduled."""
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:

@@ -116,7 +116,8 @@ class RecordAccumulator:
         # Only for producers without a sender thread: `notify_sender` sets this flag. The next `send` clears
         # the flag, and runs the engine.
         self.sender_notified = False
-        # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
+        # Why the last record could not be appended yet. Whether this record waits for memory (True) or for
+        # metadata (False).
         self.why_waiting = ""
         self.waits_for_memory = False
         # The partition of this last record, if the record waits because the partition is stalled (see

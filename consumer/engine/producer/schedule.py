@@ -11,8 +11,8 @@ Rules:
   requests in flight and further batches are ready, the queues use `connections_per_broker` connections until
   no request is in flight and no batch is ready.
 
-* A queue changes its connection only if none of its batches is in flight. With acks=0, the client does not
-  learn which batches the broker has received, so it uses one connection.
+* A queue changes its connection only if none of its batches is in flight. With acks=0, the client cannot
+  know this, because brokers send no responses. So it always uses a single connection per broker.
 
 * A broker remembers a producer's last five batches of a partition. While a batch may have to be resent, the
   client sends at most four batches after it. With more, the broker could forget the batch and reject its

@@ -140,7 +140,7 @@ class GroupSession:
     # -- claims
 
     def start_claims(self, claims: Iterable[TopicPartition]) -> None:
-        """Start a claim for each partition. The claims of an ended session start canceled."""
+        """Start a claim for each partition. If the session has already ended, cancel each claim at once."""
         for partition in claims:
             claim = self.running_claims[partition] = GroupClaim(self, partition)
             if self.cause is not None:

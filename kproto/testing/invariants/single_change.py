@@ -47,8 +47,8 @@ def a_cooperative_rebalance_moves_no_more_than_it_must(
 def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     """I2: while a commit is in flight, a consumer that polls receives the records of its partitions.
 
-    Call this function while a commit is in flight: inject a fault into the connection to the coordinator
-    only, start a commit, and let some time pass.
+    Before the call, delay the responses of the coordinator but of no other broker (with an injected fault),
+    start a commit, and let some time pass. The commit must still be in flight.
     """
     in_flight = [token for token in consumer.requested_commits if token not in consumer.done]
     if not in_flight:

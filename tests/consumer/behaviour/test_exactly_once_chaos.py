@@ -114,7 +114,7 @@ class Worker:
                 if delivery is None:
                     self.call("abort")
                     return
-            # The public clients take both values from the consumer's group_metadata().
+            # Applications get the member id and the generation from the consumer's group_metadata().
             member_id, generation = self.reader.engine.group_status.member_for_transaction()
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:

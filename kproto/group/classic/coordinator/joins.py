@@ -276,7 +276,7 @@ def rejoin_while_stable(
     elif member.protocols != _protocols(call.request):
         reason = f"{member.label} changed its metadata"
     else:
-        # As in Kafka, the timeouts of the request are ignored, and the session timeout is not restarted
+        # As in Kafka, the timeouts in this request are ignored, and it does not restart the session timeout
         # (R36).
         send_join_response(context, group, member, call, leader=group.leader, members=[])
         return

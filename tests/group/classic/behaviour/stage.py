@@ -49,7 +49,11 @@ Step = Callable[[Member, MemberEvent, int], list[MemberAction]]
 
 @dataclass
 class Connection:
-    """A connection to the coordinator: its unread requests, and the request without a response."""
+    """A connection to the coordinator.
+
+    The coordinator has not read the requests in `unread` yet. It has read the request `read`, but has not
+    answered it.
+    """
 
     unread: deque[Message] = field(default_factory=deque)
     read: Message | None = None
