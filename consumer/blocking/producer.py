@@ -131,7 +131,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                     size = RECORD_OVERHEAD + len(value)
                     current_time = time()
                     remaining_bytes = batch.free_bytes - size
-                    # `run_start` is compared as well, because the clock may be set back.
+                    # The comparison with `run_start` is necessary because the clock may be set back.
                     if remaining_bytes >= 0 and batch.run_start <= current_time < batch.run_end:
                         batch.free_bytes = remaining_bytes
                         index = batch.count

@@ -65,7 +65,7 @@ class FailureReports:
         *,
         repeated: bool,
     ) -> None:
-        """Record a failed attempt of `request` that will be retried, and report the failure if that is due.
+        """Record a failed attempt of `request` that will be retried. Send a report if one is due.
 
         `repeated` says whether the previous attempt for `subject`, a partition or topic, failed as well.
         """

@@ -105,7 +105,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Return the initial offset of a new query, which names no partitions.
+        """Return the initial offset of a new query: an `Offsets` without partitions.
 
         The end offset of the first batch also stores where the batch starts in each partition.
         """

@@ -185,8 +185,8 @@ def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
 def _with_records(batch: Batch, records: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
     """Return a copy of the batch that contains only the records in `remaining`.
 
-    `horizon` is the new delete horizon in ms. With None, the delete horizon of `batch` is kept if any records
-    remain. If nothing changes, the result is `batch` itself.
+    `horizon` is the new delete horizon in ms. If it is None, the copy keeps the delete horizon of `batch`, or
+    has none if no records remain. If nothing changes, the result is `batch` itself.
     """
     if len(records) == len(remaining) and horizon is None:
         return batch

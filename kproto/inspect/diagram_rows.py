@@ -151,7 +151,8 @@ class DiagramBuilder:
         self._rebalance_events: list[_RebalanceEvent] = []
         self._causes: dict[tuple[str, int], str] = {}
         self._clients: dict[str, None] = {}
-        # Maps each member to the keys of its drawn exchanges: the API, with the outcome for `_DRAWN_IF_NEW`.
+        # Maps each member to the keys of its drawn exchanges. The key of an exchange is its API, followed by
+        # its outcome if the API is in `_DRAWN_IF_NEW`.
         self._drawn_keys: dict[str, set[str]] = {}
         # Maps a member and an API to the last outcome and the number of its consecutive occurrences.
         self._outcomes: dict[tuple[str, str], tuple[str, int]] = {}

@@ -19,8 +19,9 @@ The output consists of lines "TIME WORD ARGUMENTS" with TIME in seconds since 19
 
 Rules:
 
-* The application is one loop, as in the drivers of the original clients. It executes the next command if
-  there is one. Otherwise, after `subscribe`, it polls for 50 ms.
+* The application is one loop, as in the drivers of the original clients. Without a command to execute, the
+  loop polls for 50 ms. Before `subscribe`, `pattern` or `assign`, and after `poll off`, it only waits for
+  the next command.
 
 * During `sleep` the application does not poll, but the model's timers run.
 

@@ -85,8 +85,8 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # An unused producer takes the id 0, the first one of a new broker. Otherwise the id 0 would
-        # distinguish a new broker from one with earlier tests.
+        # A new broker assigns the producer id 0 first, but a broker that has run other tests has assigned it
+        # already. An unused producer therefore takes the first id, so that no test receives the id 0.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline

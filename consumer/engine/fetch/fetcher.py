@@ -139,9 +139,9 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Update a partition after its records were returned; return whether `visit` is not needed.
+        """Update a partition after its records were returned; return whether the update is complete.
 
-        The method handles only a buffer that has become empty, the most common case. Otherwise it
+        The method handles only a buffer that has become empty, the most common case. In all other cases it
         changes nothing and returns False, and the caller calls `visit`.
         """
         partition = state.partition

@@ -69,7 +69,7 @@ class AutoCommit:
     def pump(self) -> None:
         """Commit processed offsets if the interval has ended.
 
-        The offsets of partitions that are being revoked are committed by the membership instead.
+        Partitions that are being revoked are left out: `Membership` commits their offsets.
         """
         core = self._core
         if self._next_at is None or self._in_flight or self._next_at > core.now:

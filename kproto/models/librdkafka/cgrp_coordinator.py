@@ -2,11 +2,11 @@
 
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-These are the requests that release 2.16 was observed to send. Metadata and FindCoordinator are sent to the
-bootstrap address.
+The model sends the requests that release 2.16 was observed to send. Metadata and FindCoordinator first go to
+the bootstrap address.
 
-Both requests are sent again when the first connection to a broker with a known node id opens. FindCoordinator
-is sent a third time while the connection to the coordinator is being opened.
+Metadata and FindCoordinator are sent again when the first connection to a broker with a known node id opens.
+FindCoordinator is sent a third time while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ _assignment_done.
 * The answer to a rebalance event assigns the partitions *without offsets*. So the partitions start at the
   committed offsets: STORED (-1000).
 
-* While the group waits for an answer, any assign() counts as the answer. At other times, assign() replaces
-  the assignment until the next assign().
+* While a rebalance event waits for its answer, any assign() of the application counts as the answer. At other
+  times, assign() replaces the assignment. The new assignment lasts until the next assign().
 
 * While a rebalance event waits for its answer, all assigned partitions are paused.
 

@@ -538,9 +538,9 @@ def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times
 
 
 def test_tasks_that_wait_for_memory_send_before_tasks_that_send_again(broker: str) -> None:
-    """Tasks that send again would otherwise take the memory that their own delivered records have freed.
+    """Otherwise, tasks that send again would take the memory that their own delivered records have freed.
 
-    The waiting tasks would then time out.
+    The tasks that wait for memory would then time out.
     """
 
     async def main() -> list[int]:

@@ -1,6 +1,6 @@
 """Unknown numbers, such as error codes of newer brokers, are decoded and encoded unchanged.
 
-tests/conformance/test_java_frames.py compares this with Kafka's classes.
+tests/conformance/test_java_frames.py checks that Kafka's classes keep unknown numbers, too.
 """
 
 from __future__ import annotations

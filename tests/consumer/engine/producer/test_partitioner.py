@@ -204,8 +204,8 @@ def test_without_a_leader_in_the_rack_all_partitions_with_a_leader_are_selected(
 
 
 def test_within_the_rack_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """Only partitions 0 and 1, whose leaders are in the rack, are compared. The 99 batches of partition 3 do
-    not count.
+    """Only partitions 0 and 1 have their leaders in the rack, so the 99 waiting batches of partition 3 do not
+    influence the selection.
     """
     records = new_accumulator()
     records.set_route("t", 4, [0, 1, 2, 3], [0, 1])
