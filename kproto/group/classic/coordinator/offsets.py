@@ -221,8 +221,8 @@ def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt:
 def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Store the offsets as pending until the transaction ends.
 
-    The commit is accepted if it contains the id of a member and the current generation. It is also accepted if
-    it names neither a member nor a generation. An Empty group also accepts a member id without a generation.
+    The commit is accepted if it contains the id of a member and the current generation, or if it names
+    neither a member nor a generation. An Empty group also accepts a member id without a generation.
     """
     to_empty_group = attempt.generation < 0 and group.state is ClassicGroupState.EMPTY
     error = ErrorCode.NONE if attempt.is_anonymous or to_empty_group else _commit_error(group, attempt)
