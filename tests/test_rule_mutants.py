@@ -16,7 +16,7 @@ from tests.documents import DOCS
 )
 @pytest.mark.timeout(7200)
 def test_each_rule_of_a_cell_is_pinned_by_its_tests() -> None:
-    """The mutants run in a separate process, because they change the tables."""
+    """The mutants change the tables of the state machines, so they run in a separate process."""
     command = [sys.executable, "-m", "tests.rule_mutants"]
     result = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr

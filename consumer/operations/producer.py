@@ -400,7 +400,7 @@ class ProducerOperations:
             raise commit_error
 
     async def _end_transaction(self, limit_ms: int, deadline: int) -> KprotoError | None:
-        """Wait for a commit or abort in progress, or abort the open transaction.
+        """Abort the open transaction, or wait for the commit or abort in progress.
 
         Return the error of a failed commit for which no call waits, for example because commit() has timed
         out. Otherwise return None.

@@ -177,10 +177,10 @@ def _add_file(pool: Any, file: Any, missing_import: Callable[[str, str], str] | 
 
 
 def _add_import(pool: Any, default_pool: Any, pb: Any, name: str) -> bool:
-    """Add an imported file, and the files that it imports itself, to `pool`.
+    """Add the .proto file `name`, and the files that it imports, to `pool`.
 
-    A file is added only if `pool` lacks it and this process can import its module. `default_pool` has the
-    files of the modules that this process has imported. Return whether `pool` has the imported file.
+    A file is added only if `pool` lacks it and this process can import its Python module. `default_pool` has
+    the files of the modules that this process has imported. Return whether `pool` now has the file `name`.
     """
     try:
         pool.FindFileByName(name)

@@ -268,9 +268,10 @@ def _suggest_name(name: str) -> str:
 
 
 def _parse_client_options(options: Mapping[str, str]) -> dict[str, object]:
-    """Parse the ``kafka.*`` options under Kafka's dotted names.
+    """Return the parsed values of the ``kafka.*`` options, by Kafka's dotted names.
 
-    Raises ConfigError for options that are unknown or not supported.
+    Both `options` and the result have the names without the prefix. Raises ConfigError for options that are
+    unknown or not supported.
     """
     client: dict[str, object] = {}
     for key, value in options.items():

@@ -499,8 +499,8 @@ class Server:
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` after each step of a coordinator.
 
-        The events and actions of the group coordinator are declared in `kproto.group.protocol`, those of the
-        transaction coordinator in `kproto.transactions`.
+        `kproto.group.protocol` declares the events and actions of the group coordinator, and
+        `kproto.transactions` declares the events and actions of the transaction coordinator.
         """
         self._observers.append(observer)
 

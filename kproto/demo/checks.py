@@ -130,7 +130,7 @@ def check_results(
 def _check_totals(
     outcome: DemoResult, expected_totals: Mapping[str, Total], totals: Mapping[str, Total]
 ) -> None:
-    """Check the totals of each origin that the group read."""
+    """Check the totals, by origin, of the records that the group read."""
     for origin in sorted(expected_totals.keys() | totals.keys()):
         actual = totals.get(origin, Total(0, 0, 0))
         expected = expected_totals.get(origin, Total(0, 0, 0))

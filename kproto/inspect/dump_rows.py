@@ -68,9 +68,10 @@ class _InvalidRow(Exception):
 
 
 def read(text: str) -> list[bytes]:
-    """Return the bytes of each dump in a text, or [] if the text may be hex digits without offsets.
+    """Return the bytes of each dump in a text.
 
-    Raises ConfigError if the text is a dump with an invalid row.
+    If a row is invalid, ConfigError is raised, unless the text may be hex digits without offsets. In that
+    case the result is [].
     """
     try:
         return [_join_dump(rows) for rows in _split_dumps(text.splitlines())]
@@ -117,9 +118,8 @@ def _contains_bytes(line: str) -> bool:
 def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
     """Return the dump's row that a line contains, or None if the line contains no row.
 
-    The row starts at the first offset in the line that is followed by valid bytes.
-
-    Once an offset with a colon or a bar behind it has been tried, only offsets with such a mark are tried.
+    The row starts at the first offset in the line that is followed by valid bytes. An offset is marked if a
+    colon or a bar follows it. After a marked offset in the line, unmarked offsets are ignored.
     """
     is_mark_seen = False
     for match in _OFFSET.finditer(line):

@@ -174,7 +174,7 @@ def kafka_jars(version: str = KAFKA) -> str:
     scala = "2.12" if release < (2, 4) else "2.13"
     artifacts = [f"org.apache.kafka:kafka_{scala}:{version}"]
     if release < (2, 4):
-        # Use a newer ZooKeeper: the version that these releases depend on needs an older Java.
+        # The ZooKeeper that Kafka before 2.4 depends on runs only on an older Java, so use a newer ZooKeeper.
         artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")
     if release >= (3, 5):
         artifacts.append(f"org.apache.kafka:kafka-tools:{version}")

@@ -83,9 +83,9 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request is the retry of a request that succeeded, so the response is repeated. Kafka does the
-        # same, except if that response contains the last epoch: its prepareIncrementProducerEpoch then throws
-        # an IllegalStateException.
+        # The request is the retry of a request that succeeded, so the coordinator repeats the response. Kafka
+        # does the same unless the repeated epoch is the last epoch of the producer id. In that case, Kafka's
+        # prepareIncrementProducerEpoch throws an IllegalStateException.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:

@@ -246,9 +246,10 @@ class _TupleLayouts(Layouts):
     def sliced_fill(
         self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], from_rows: FromRows
     ) -> Fill:
-        """Return a `Fill` for blocks whose elements all have `lengths`; it does not unpack the length bytes.
+        """Return a `Fill` that does not unpack length bytes.
 
-        The `Fill` calls the `Fill` in `layout` if the block is short or an element has other lengths.
+        It reads blocks in which the fields of every element have the lengths `lengths`. If the block is short
+        or an element has other lengths, it calls the `Fill` in `layout`.
         """
         codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):

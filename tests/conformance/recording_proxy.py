@@ -188,7 +188,10 @@ class RecordingProxy:
         sink.close()
 
     def _record(self, envelope: Envelope, waiting: dict[int, RecordedRequest]) -> bytes | None:
-        """Record a request. Return the proxy's own response if the broker must not receive the request."""
+        """Record a request, and decide whether to forward it.
+
+        If the broker must not receive the request, return the proxy's own response. Otherwise return None.
+        """
         api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
         recorded = RecordedRequest(envelope.header.client_id or "", api, envelope)
         if api in GROUP or api in _LOOK_UP or api in self.also:

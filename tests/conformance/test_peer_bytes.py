@@ -132,7 +132,7 @@ def peer(request: pytest.FixtureRequest) -> Peer:
     return chosen
 
 
-# The known errors of the peers.
+# The known bugs of the peers.
 
 
 @dataclass(frozen=True)

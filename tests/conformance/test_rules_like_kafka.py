@@ -1,6 +1,6 @@
 """Authorization rules that test_acls_like_kafka omits: a real Kafka and the embedded broker respond alike.
 
-The cases are older versions, unusual requests and unusual ACLs.
+The tests cover older versions, unusual requests, and unusual or random ACLs.
 
 Two intended differences are left out. Kafka sends no response if an unauthorized user describes all SCRAM
 users. The embedded broker has no coordinators for share groups.

@@ -68,9 +68,9 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 
 
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
-    """A defective assignor: it moves partitions back and forth forever.
+    """A defective assignor: a call moves partitions back and forth, and never returns.
 
-    performReassignments in old librdkafka releases also moved partitions forever.
+    In old librdkafka releases, performReassignments has such an endless loop.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":
@@ -206,7 +206,7 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
     [
         # The end advances without rows.
         ({T0: 5, T1: 0}, []),
-        # The last row is beyond the end of the batch, so the next batch returns it again.
+        # The batch ends at offset 4 but returns row 4, so the next batch returns row 4 again.
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
         # A row of the previous batch.
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),

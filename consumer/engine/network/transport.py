@@ -135,7 +135,8 @@ class Broken(msgspec.Struct, frozen=True):
             return cls(
                 key, f"a response has {error.size} bytes, and receive_message_max_bytes allows {error.limit}"
             )
-        if error.size is not None and error.size >> 16 == _TLS_ALERT:  # The first two of four bytes.
+        # The peer's first four bytes were read as a size. A TLS alert is recognized by the first two of them.
+        if error.size is not None and error.size >> 16 == _TLS_ALERT:
             return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", denied=True)
         return cls(key, f"the response cannot be decoded: {error}")
 

@@ -25,7 +25,8 @@ def read_leaf(
 ) -> Column:
     """Read the next value of each lane in `lane_ids`, for a type that contains no other types.
 
-    Return a column of the type `target`, or None if `target` is None. `path` is the field for error messages.
+    Return a column of the type `target`, or None if `target` is None. `path` names the field in error
+    messages.
     """
     match writer.kind:
         case "null":

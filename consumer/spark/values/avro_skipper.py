@@ -17,7 +17,7 @@ _SIZES = {"boolean": 1, "float": 4, "double": 8}
 def skip_value(view: memoryview, offset: int, end: int, node: AvroNode) -> int:
     """Return the offset after the value of type `node` that begins at `offset`.
 
-    Raises ValueError if the value is invalid, or continues after `end`.
+    Raises ValueError if the value is invalid or extends beyond `end`.
     """
     match node.kind:
         case "null":

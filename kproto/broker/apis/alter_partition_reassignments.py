@@ -66,7 +66,11 @@ def _reassign(
     name: str,
     entry: ReassignablePartition,
 ) -> Fault | None:
-    """Move one partition. Return None, or the error and Kafka's message about the topic `name`."""
+    """Move one partition.
+
+    Return None if the move succeeds; otherwise return the error code and Kafka's message, which names the
+    topic `name`.
+    """
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
     index = entry.partition_index

@@ -155,10 +155,10 @@ def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: Fet
 def reset_offset(
     state: LibrdkafkaState, toppar: Toppar, position: FetchPos, why: str, failed: bool, out: Out
 ) -> None:
-    """Reset the offset to `position`; if that is INVALID, as auto.offset.reset says.
+    """Reset the offset to `position`, or apply auto.offset.reset.
 
-    auto.offset.reset also applies if `failed` is true. `why` is the reason in the error message. The
-    function follows rd_kafka_offset_reset.
+    auto.offset.reset applies if the offset of `position` is INVALID or if `failed` is true. `why` is the
+    reason in the error message. The function follows rd_kafka_offset_reset.
     """
     target = state.reset if position.offset == INVALID or failed else position.offset
     if target == INVALID:

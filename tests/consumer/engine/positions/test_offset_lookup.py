@@ -147,7 +147,7 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 ) -> None:
     """If poll raises a lookup's error, the lookup is retried after the longest backoff, 1 s.
 
-    If poll does not raise the error, the lookup is retried with a growing backoff.
+    If poll does not raise it, the lookup is retried with a growing backoff, and reported after 5 s.
     """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")

@@ -142,8 +142,8 @@ class Stage:
         """Let `ms` of virtual time pass, with a Tick at every deadline."""
         end, ticks = self.now + ms, 0
         while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
-            # A tick may set a deadline that is already due. For example, if the join phase of a group without
-            # members begins in a tick, its deadline is now, so another tick ends it.
+            # A tick may set a deadline that is already due. For example, if a tick begins the join phase of a
+            # group without members, the phase's deadline is now, so the next tick ends the phase.
             ticks = ticks + 1 if deadline <= self.now else 0
             assert ticks < 10, "the coordinator sets deadlines without end, and no time passes"
             self.now = max(self.now, deadline)
