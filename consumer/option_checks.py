@@ -134,7 +134,9 @@ def _check_function(name: str, value: Any, function: Any, parameters: str, allow
     try:
         signature.bind(*[None] * parameter_count)
     except TypeError:
-        raise ConfigError(name, value, f"{allowed}; this one has ({_parameter_names(signature)})") from None
+        raise ConfigError(
+            name, value, f"{allowed}; this function has ({_parameter_names(signature)})"
+        ) from None
 
 
 def _parameter_names(signature: inspect.Signature) -> str:

@@ -20,7 +20,7 @@ from ..wire.message import Message, Struct
 
 
 def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
-    """Replace every error in a response with `error`.
+    """Replace every error in a response with `error`, and remove the error messages.
 
     If the response contains no error, its top-level error code is set, provided that this version has such a
     field.

@@ -20,7 +20,7 @@ Rules:
 
   A partition that its owner keeps during a cooperative rebalance does not stand still.
 
-4. A standstill belongs to the generation of the ownership that ended it.
+4. A standstill belongs to the generation in which the partition's next ownership starts.
 
   If the ownerships before and after the standstill have the same generation but different members, one member
   replaced the other without a rebalance. A returning static member does this. See `replacements`.

@@ -66,9 +66,7 @@ def jars(name: str, *wanted: str) -> str:
 
 
 def newest_kafka(known: str) -> str | None:
-    """Return the newest version of Kafka that Maven finds, or None if Maven finds none.
-
-    Versions older than `known` are ignored.
+    """Return the newest Kafka version from `known` on; None if Maven finds no such version.
 
     Maven searches its configured repositories, and caches their lists of versions for a day.
     """

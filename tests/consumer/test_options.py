@@ -53,7 +53,7 @@ from kproto.records import codecs
         ({"max_poll_records": True}, "a whole number"),
         ({"value_deserializer": "json"}, r"a function with the parameters \(topic, data, headers\)"),
         ({"value_deserializer": str}, "a function with the parameters"),
-        ({"key_deserializer": lambda data: data}, r"headers\).* this one has \(data\)"),
+        ({"key_deserializer": lambda data: data}, r"headers\).* this function has \(data\)"),
         ({"fetch_min_bytes": 1.5}, "a whole number"),
         ({"check_crcs": 1}, "True or False"),
         ({"retry_backoff_ms": 5000}, "at most retry_backoff_max_ms"),
@@ -73,7 +73,7 @@ def test_an_invalid_consumer_option_is_named_with_the_allowed_values(
     [
         ({"linger": 1}, "did you mean linger_ms"),
         ({"key_serializer": 7}, r"a function with the parameters \(topic, value, headers\)"),
-        ({"value_serializer": len}, "this one has"),
+        ({"value_serializer": len}, "this function has"),
         ({"partitioner": "murmur2"}, r"\(topic, key, value, partitions, available\)"),
         ({"fetch_min_bytes": 1}, "it is an option of a consumer"),
         ({"partitioner_rack_aware": True}, "set client_rack to the rack of this client"),

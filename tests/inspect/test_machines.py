@@ -111,8 +111,8 @@ def test_the_outermost_arc_of_a_wide_picture_is_30_pixels_from_the_edge() -> Non
         _, _, width, _ = (float(number) for number in (svg.get("viewBox") or "").split())
         for edge in (e for e in svg.iter() if e.tag.endswith("path") and " C " in (e.get("d") or "")):
             numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
-            # A narrower drawing is widened to 860 pixels for its legend, so its arcs may be further from the
-            # edge.
+            # A drawing that needs less than 860 pixels is widened for its legend, so its arcs may be further
+            # from the edge.
             if width > 860:
                 distances += [min(x, width - x) for x in numbers[0::2]]
     assert min(distances) == 30

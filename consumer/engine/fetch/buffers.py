@@ -24,8 +24,8 @@ Rules:
 * The records of a large fetch are decoded as columns, which is twice as fast as decoding them one by one.
   Rows are converted to objects when a poll needs them.
 
-* A fetch is decoded batch by batch, with the same result, if it has few or invalid records, or if numpy and
-  pyarrow are not imported.
+* A fetch with few or invalid records is decoded batch by batch, with the same result. All fetches are decoded
+  in this way if numpy and pyarrow are not imported.
 """
 
 from __future__ import annotations

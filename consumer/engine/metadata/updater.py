@@ -263,7 +263,7 @@ class MetadataUpdater:
         core.network.metadata_changed(core.now)
         self._refresh_after(core.options.metadata_max_age_ms)
         if self._is_full_refresh and self._requested is not None:
-            added_topics = self.topics - self._requested  # Since the request was sent.
+            added_topics = self.topics - self._requested  # Added after the request was sent.
             if added_topics - self._topic_requests.keys():
                 self._refresh_after(0)
         self._check_topics(response)

@@ -12,8 +12,8 @@ Rules:
 
 * An unknown name gets a decoy: a credential that no password matches.
 
-* Salts and decoys are derived from a secret of the broker. So an unknown name, like an existing user, has the
-  same salt at every login.
+* Salts and decoys are derived from a secret of the broker. So an unknown name has the same salt at every
+  login, as an existing user has.
 
 * No repr contains a password.
 """

@@ -2,7 +2,8 @@
 
 Each node gets one request at a time, in a fetch session (KIP-227).
 
-* M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
+* M156: A partition is fetched if it is assigned, is neither paused nor being revoked, and has a position but
+  no buffered records.
 
 * M160: A fetch session has an id and an epoch. A request lists only the partitions that changed since the
   previous request.

@@ -99,11 +99,10 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The owned partitions that the model no longer processes, as in sarama-cluster and a fenced
-        librdkafka.
+        """The owned partitions that the model has stopped processing without a callback.
 
-        The model calls no callback when it stops processing a partition, so the partition still counts as
-        owned.
+        They still count as owned. A sarama-cluster member has such partitions after a failed cycle, and a
+        static librdkafka member after a fatal error. In the other models the set is empty.
         """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)

@@ -25,7 +25,10 @@ from tests.rules import rule
 
 
 def requests_after(member: object, start: str) -> list[str]:
-    """Return the requests after the first that starts with `start`. Successful heartbeats are left out."""
+    """Return the requests that follow a request, except successful heartbeats.
+
+    A request is a line of text. The first line that begins with `start` is the request to search for.
+    """
     requests: list[str] = member.requests  # type: ignore[attr-defined]
     position = next(number for number, request in enumerate(requests) if request.startswith(start))
     return [

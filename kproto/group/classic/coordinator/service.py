@@ -98,7 +98,7 @@ class ClassicCoordinator(CoordinatorState):
         if group is None:
             return []
         actions: list[SendResponse] = []
-        # The sessions restart at this context's time.
+        # `restart_session` reads the time from this context.
         context = GroupContext(self, now=ready_at)
         for member in group.members.values():
             delayed_calls: list[RequestReceived[Any] | None] = [group.release_join(member), member.sync]
