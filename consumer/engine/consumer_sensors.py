@@ -89,8 +89,9 @@ class CallSensors:
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
 
-        # The start times (ms) of polls that returned buffered records and are not recorded yet. A poll that
-        # began in the same millisecond as the previous poll is only counted, in `immediate_polls`.
+        # The start times (ms) of polls that returned buffered records and are not recorded yet. If several
+        # polls begin in the same millisecond, the list contains the first one, and `immediate_polls` counts
+        # the others.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_start: int | None = None  # When the last recorded poll began (ms).

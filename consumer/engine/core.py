@@ -64,7 +64,8 @@ class ClientCore(Generic[Options]):
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
-        # The time (ms) of the newest failures, and their retry times (ms) by the number of earlier failures.
+        # The time (ms) of the newest failure, and the retry times (ms) of failures at this time, by the
+        # number of earlier failures.
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState(self.clock)
         # Topic -> its newest id, from a broker or from `local_id`. The ids of deleted topics are kept, so

@@ -159,7 +159,7 @@ def _name_before(words: Sequence[str]) -> str:
 def _mask_word(word: str, option_name: str) -> str:
     """Return a word of the command line with its secrets masked.
 
-    The word may be the value of `option_name`.
+    `option_name` is the option or setting whose value the word may be.
     """
     from consumer.security.secret import HIDDEN, is_secret, mask_login
 

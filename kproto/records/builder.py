@@ -425,7 +425,7 @@ def renumber(
     A producer sets the id, epoch and sequence when it sends a batch. It changes them if the broker has lost
     the producer's state.
 
-    The result is transactional if the batch was, or if `is_transactional` is set.
+    The result is transactional if the batch in `data` is transactional, or if `is_transactional` is set.
 
     Raises `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do
     not fit their header fields.

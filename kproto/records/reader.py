@@ -39,9 +39,8 @@ from .record_stream import record_lists
 # measured break-even lies between 600 and 1800 records, depending on their contents.
 WORTH_COLUMNS = 1000
 
-# A records field with more records than this number is decoded in parts, because a million records as columns
-# take 120 MB. A field with at least seven bytes per record, the size of the smallest record, is decoded
-# whole.
+# A compressed records field with more records than this number is decoded in parts, because a million records
+# as columns take 120 MB (see `has_too_many_records`).
 TOO_MANY = 500_000
 
 _unpack_int32 = struct.Struct(">i").unpack_from

@@ -144,9 +144,9 @@ def all_brokers_move(fleet: Fleet) -> None:
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new broker takes over the partitions of the existing broker with the highest id.
+    """A new broker takes over the partitions of the old broker with the highest id.
 
-    After the move, the existing broker is removed and unregistered.
+    After the move, the old broker is removed and unregistered.
     """
     with traffic(fleet):
         old = max(fleet.nodes)

@@ -163,7 +163,10 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
 
 
 def assert_corrupted_runs_agree(module: ModuleType) -> None:
-    """Check the decoding of corrupted or truncated runs of elements of equal length."""
+    """Check that `decode_flat` and `decode` agree on corrupted or truncated runs of elements.
+
+    The elements of a run have the same length.
+    """
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))
         many = cls(parts=[part] * count, after=7).encode(version)

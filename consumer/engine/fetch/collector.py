@@ -6,9 +6,7 @@ Rules:
   ended. So no partition starves the others.
 
 * At most `MAX_OPEN_FETCHES` fetches are decoded at a time, because decoded records may need much more memory
-  than fetched bytes.
-
-* Polls return records from the decoded fetches in turn.
+  than fetched bytes. Polls return records from these fetches in turn.
 
 * If `MAX_OPEN_FETCHES` fetches are decoded, the decoded records of a paused partition are freed before
   another fetch is decoded. They are decoded again later.

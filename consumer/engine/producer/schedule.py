@@ -54,7 +54,8 @@ class SendSchedule:
         self._metadata = metadata
         # Topic -> its queues that wait for a leader.
         self._leaderless: dict[str, dict[PartitionQueue, None]] = {}
-        # A heap of (time (ms), number of the visit, queue). A queue may have outdated visits.
+        # A heap of visits: (time (ms), number of the visit, queue). If a queue has to be visited earlier than
+        # planned, its planned visit stays in the heap, and is harmless.
         self._visits: list[tuple[int, int, PartitionQueue]] = []
         self._visit_numbers = count()
 
@@ -119,7 +120,10 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Return to a single connection if no batch is ready. Call this when no batch is in flight."""
+        """Use a single connection to this broker again, unless a batch for it is ready to be sent.
+
+        Call this method only when no Produce request to the broker is in flight.
+        """
         if not any(connection in self.queues for connection in self.connections(node)):
             self._connection_numbers.pop(node, None)
 

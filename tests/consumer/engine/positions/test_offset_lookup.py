@@ -225,7 +225,7 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
 @pytest.mark.parametrize("place", ["max_timestamp", "latest_tiered"])
 def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str) -> None:
     """ListOffsets supports the maximum timestamp from v7 on, and the latest tiered offset from v9 on. The
-    leader supports v6.
+    leader supports only versions up to v6.
     """
     world = world_with_records()
     a = world.consumer()
