@@ -163,10 +163,9 @@ class BlockingRuntime(Runtime):
             self._report_and_complete()
 
     def _write_or_wake(self) -> None:
-        """Write the pending requests. If some cannot be written, wake the engine's thread to write them.
+        """Write the pending requests in the calling thread, or else wake the engine's thread to write them.
 
-        The engine's thread is also woken if it must wake earlier than planned. If possible the calling thread
-        writes the requests itself, so that the engine's thread does not have to wake up.
+        If all requests are written, the engine's thread is woken only if it must wake earlier than planned.
         """
         if self._open_futures and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not

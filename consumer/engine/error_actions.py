@@ -196,8 +196,8 @@ def is_fatal_for_producer(error: KprotoError) -> bool:
 
     Follows Java's Sender.maybeTransitionToErrorState.
 
-    INVALID_PRODUCER_EPOCH is not fatal, but the transaction must be aborted. Either it timed out or a newer
-    producer exists. Only the coordinator knows which, and its response to the next request shows it.
+    INVALID_PRODUCER_EPOCH is not fatal, but the transaction must be aborted. Either the transaction timed
+    out, or a newer producer exists. The coordinator's next response shows which of the two has happened.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

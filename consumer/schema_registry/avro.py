@@ -120,7 +120,8 @@ class _Encoder:
     def _request_schema(self, subject: str) -> _SubjectSchema:
         """Look up or register the schema of a subject, and return its id and the parsed schema.
 
-        Raises NoSuchSchema, RegistryFailed, and ValueError if the latest schema is not an Avro schema.
+        Raises NoSuchSchema or RegistryFailed if the lookup or the registration fails, and ValueError if the
+        latest schema is not an Avro schema.
         """
         if self._use_latest_version or self._schema_text is None:
             schema_id, schema = self._registry.latest_id(subject)

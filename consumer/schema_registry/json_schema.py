@@ -96,7 +96,8 @@ class _Decoder(Generic[T]):
     def _request_check(self, schema_id: SchemaId) -> _Check:
         """Request a schema, and return the function that checks values against it.
 
-        Raises NoSuchSchema, RegistryFailed, and ValueError if the schema is not a valid JSON Schema.
+        Raises NoSuchSchema or RegistryFailed if the request fails, and ValueError if the schema is not a
+        valid JSON Schema.
         """
         return check_function(require_kind(self._registry.schema(schema_id), "JSON"))
 
@@ -181,8 +182,9 @@ class _Encoder:
     def _request_schema(self, subject: str) -> _SubjectSchema:
         """Return the id of the subject's schema, and the function that checks values against it.
 
-        With `auto_register_schemas`, a schema that the subject lacks is registered. Raises NoSuchSchema,
-        RegistryFailed, and ValueError if the schema is not a valid JSON Schema.
+        With `auto_register_schemas`, a schema that the subject lacks is registered. Raises NoSuchSchema or
+        RegistryFailed if the lookup or the registration fails, and ValueError if the schema is not a valid
+        JSON Schema.
         """
         if self._use_latest_version or self._schema_text is None:
             schema_id, schema = self._registry.latest_id(subject)

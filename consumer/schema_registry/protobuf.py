@@ -167,7 +167,8 @@ class _Encoder:
     def _request_prefix(self, topic_and_subject: _TopicAndSubject) -> bytes:
         """Look up or register the schema, and return its id and the message indexes, encoded.
 
-        Raises NoSuchSchema, RegistryFailed, and ValueError if the latest schema does not define the message.
+        Raises NoSuchSchema or RegistryFailed if the lookup or the registration fails, and ValueError if the
+        latest schema does not define the message.
         """
         topic, subject = topic_and_subject
         if self._use_latest_version:

@@ -162,7 +162,10 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offset `end` to the group for lag tools. All batches up to `end` are complete."""
+        """Commit `end` to the consumer group that lag tools read, if the options name this group.
+
+        Spark calls this method when all batches up to `end` are complete.
+        """
         with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 

@@ -248,7 +248,7 @@ def _too_large(limit: int) -> CodecError:
 
 
 def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None) -> tuple[int, int]:
-    """Return two limits of decompressed bytes: for any data, and for data whose start is valid records."""
+    """Return two limits of decompressed bytes: for any data, and for data that starts like records."""
     limit = allowance(compressed, max_decompressed)
     may_raise_limit = begins is not None and max_decompressed is None
     return limit, max(MOST, limit) if may_raise_limit else limit

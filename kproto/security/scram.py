@@ -34,7 +34,7 @@ LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 262_144
 
 _HEADER: Final = "n,,"
-# The extension with which a client logs in with a delegation token (ScramLoginModule.TOKEN_AUTH_CONFIG).
+# The SCRAM extension of a client that logs in with a delegation token (ScramLoginModule.TOKEN_AUTH_CONFIG).
 _BY_TOKEN: Final = ",tokenauth=true"
 _REJECTION: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 _BASE64: Final = "[A-Za-z0-9+/]*={0,2}"

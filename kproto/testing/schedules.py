@@ -108,9 +108,9 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     A half ends early at the end of a quiet time, if the invariants `AT_REST` hold. In a quiet time, no
     application observes an event other than a commit.
 
-    The quiet time is longer than session.timeout.ms and max.poll.interval.ms in the first half, and longer
-    than metadata.max.age.ms in the second. After it, only heartbeats, fetches, commits and metadata refreshes
-    can follow.
+    In the first half, the quiet time is longer than session.timeout.ms and max.poll.interval.ms. In the
+    second half, it is longer than metadata.max.age.ms. After a quiet time, only heartbeats, fetches, commits
+    and metadata refreshes can follow.
     """
     world.heal()
     for node in world.nodes:

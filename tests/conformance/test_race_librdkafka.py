@@ -106,7 +106,10 @@ def draw(random: Random) -> Schedule:
 
 
 def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
-    """Yield schedules without ties, each with the results that the model expects."""
+    """Yield schedules, each with the results that the model expects.
+
+    A schedule is skipped if slightly different times would change its results.
+    """
     for number in count(seed):
         schedule = draw(Random(number))
         expected = run_model(schedule)

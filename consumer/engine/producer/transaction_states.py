@@ -68,8 +68,8 @@ EDGES: Edges[ProducerTransactionState] = {
 class PendingCall(msgspec.Struct):
     """A pending operation: begin, commit or abort. `done` is set when it has ended, with or without an error.
 
-    `waiting` contains the callers that wait for the operation. `reported` is set when a caller has received
-    its result.
+    `waiting` contains the callers that wait for the operation. `reported` is set when one of these callers
+    has received the result of the operation.
     """
 
     name: str

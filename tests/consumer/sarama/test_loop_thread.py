@@ -223,7 +223,8 @@ def test_the_child_of_a_fork_cannot_use_the_loop(loop_thread: LoopThread[None]) 
         assert {inspect.getcoroutinestate(work) for work in (call, close)} == {inspect.CORO_CLOSED}
         assert len(threads_named("tested")) == 1
     finally:
-        loop_thread._forked = False  # The fixture must be able to close the loop of this process.
+        # This process did not really fork, so the fixture still has to close the loop.
+        loop_thread._forked = False
 
 
 def test_ctrl_c_in_a_call_cancels_its_coroutine(

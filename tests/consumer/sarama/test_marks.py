@@ -91,8 +91,9 @@ def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None
 
 
 def test_a_mark_in_setup_is_verified_once() -> None:
-    """A mark made in `setup` is compared once with the committed offset, and dropped if it is not higher. A
-    mark made for a claim is never compared with it.
+    """A mark that `setup` makes is compared with the committed offset once, and dropped if it is not higher.
+
+    A mark that is made during a claim is never compared with the committed offset.
     """
     marks = Marks()
     marks.mark(A, None, 3, "", reset=False)

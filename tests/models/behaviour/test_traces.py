@@ -86,7 +86,7 @@ def heartbeat_errors(client: str) -> list[StageMember]:
 
 
 def fetch_errors(client: str) -> list[StageMember]:
-    """Write records, and put each error code into the response to the Fetch that reads them."""
+    """For each error code, write records, and put the code into the response to the Fetch that reads them."""
     stage, a = start_joined(client)
     for code in (70, 71, 1, 3, 6, 7, 74, 29, 2):
         a.inject("Fetch", code)

@@ -672,7 +672,8 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 def test_sticky_assignments_have_no_initial_counts() -> None:
     """Assignments by the assignor "sticky" do not contain initial partition counts.
 
-    sarama's members would return counts in an assignment as the user data of their next JoinGroup.
+    sarama's members copy the user data of their assignment into their next JoinGroup, so they would send the
+    counts back.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
