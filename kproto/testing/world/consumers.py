@@ -486,12 +486,14 @@ class Consumer(EngineClient):
     @checked(partitions=PARTITION)
     @journaled
     def pause(self, *partitions: TopicPartition) -> None:
+        """Pause these assigned partitions: `poll` returns no records from them until `resume`."""
         self.do(ev.Pause(frozenset(partitions)))
         self.observe("paused", partitions)
 
     @checked(partitions=PARTITION)
     @journaled
     def resume(self, *partitions: TopicPartition) -> None:
+        """Resume these assigned partitions, if they are paused."""
         self.do(ev.Resume(frozenset(partitions)))
         self.observe("resumed", partitions)
 
@@ -530,6 +532,7 @@ class Consumer(EngineClient):
     @checked(reason=TEXT)
     @journaled
     def rejoin(self, reason: str = "the test says so") -> None:
+        """Start a rebalance. JoinGroup contains `reason` (KIP-800)."""
         self.do(ev.Rejoin(reason))
 
     @checked(timeout_ms=ZERO_OR_MORE)

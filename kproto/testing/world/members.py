@@ -381,18 +381,21 @@ class ModelClient(Client):
     @checked(partition=PARTITION, offset=WHOLE_NUMBER)
     @journaled
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Seek to an offset of a partition."""
         self.do(contract.SeekCalled(partition, offset))
         self.observe("sought", (partition,), offset)
 
     @checked(partitions=PARTITION)
     @journaled
     def pause(self, *partitions: TopicPartition) -> None:
+        """Pause these partitions until `resume`."""
         self.do(contract.PauseCalled(partitions))
         self.observe("paused", partitions)
 
     @checked(partitions=PARTITION)
     @journaled
     def resume(self, *partitions: TopicPartition) -> None:
+        """Resume these paused partitions."""
         self.do(contract.ResumeCalled(partitions))
         self.observe("resumed", partitions)
 
@@ -419,6 +422,7 @@ class ModelClient(Client):
     @checked(reason=TEXT)
     @journaled
     def rejoin(self, reason: str = "") -> None:
+        """Start a rebalance, as `enforceRebalance` of Java's consumer does."""
         self.do(contract.RebalanceCalled(reason))
 
     @journaled

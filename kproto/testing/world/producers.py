@@ -98,11 +98,13 @@ class Producer(EngineClient):
     # ---- the interface that `Delivery` needs
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
+        """Raise AssertionError, because `delivery.result()` would wait in real time."""
         raise AssertionError(
             "a delivery cannot be awaited in virtual time: let the world run until delivery.done()"
         )
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
+        """Raise AssertionError, because `await delivery` would wait in real time."""
         raise AssertionError(
             "a delivery cannot be awaited in virtual time: let the world run until delivery.done()"
         )
@@ -114,6 +116,7 @@ class Producer(EngineClient):
             callback(delivery)
 
     def mark_retrieved(self, delivery: Delivery) -> None:
+        """Note that the application knows the result of a delivery, so that it is not logged as lost."""
         self.engine.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     @journaled

@@ -7,7 +7,6 @@ behaviour of these clients.
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from consumer.engine.positions import offset_lookup
@@ -16,6 +15,7 @@ from kproto.models.kafka_go import generation
 from kproto.models.kafka_go import state as kafka_go_state
 from kproto.models.librdkafka import conf, metadata
 from kproto.models.librdkafka.state import LibrdkafkaState
+from kproto.models.sarama import config as sarama_config
 from kproto.models.sarama import consumer_group_close
 from kproto.models.sarama.consumer_group_session import GroupSession
 from kproto.models.sarama.offset_manager import PartitionOffset
@@ -23,7 +23,6 @@ from kproto.models.sarama_cluster import balancer
 from kproto.models.sarama_cluster.consumer import ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-sarama_config = import_module("kproto.models.sarama.config")
 _mark, _assign_partitions, _start = PartitionOffset.mark, balancer.assign_partitions, kafka_go.start
 _metadata_changed = metadata.metadata_changed
 

@@ -175,7 +175,10 @@ def test_an_assignor_is_saved_by_name_and_passed_to_load(tmp_path: Path) -> None
         ([], "first line"),
         (['{"world": {}}'], "World.save"),
         (['{"world": {"latency": [1, 1], "sped": 3}}'], "World.save"),
-        (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "", "call": "save", "args": ["x"]}'], "keeps"),
+        (
+            ['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "", "call": "save", "args": ["x"]}'],
+            "method",
+        ),
         (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "zz", "call": "close"}'], "zz"),
         (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "", "call": "replay_turns"}'], "World.save"),
         (['{"world": {"latency": {"$module": "os"}}}'], "World.save"),
