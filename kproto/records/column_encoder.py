@@ -293,8 +293,8 @@ def _build_uniform_batch(timestamps: Int64s, value_matrix: NDArray[np.uint8]) ->
     The bytes of the batch's header are left zero.
     """
     rows, length = value_matrix.shape
-    # A record consists of its length, these two constants with the varying deltas between them, the value,
-    # and the number of headers.
+    # A record consists of its length, `before_deltas` (the attributes), the deltas, `after_deltas` (the null
+    # key, and the length of the value), the value, and the number of headers.
     before_deltas, after_deltas = b"\0", zigzag(-1) + zigzag(length)
     deltas: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
     if timestamps[-1] > timestamps[0]:

@@ -241,7 +241,7 @@ class ReceiveBuffer:
         self._body_size, self._body_filled = size, len(start)
 
     def _take_buffer(self, size: int) -> bytearray:
-        """Return a buffer of `size` bytes. Reuse an earlier body to which nothing else refers, if any."""
+        """Return a buffer of `size` bytes: an earlier body that is no longer used, or a new buffer."""
         for index in range(len(self._reusable)):
             if getrefcount(self._reusable[index]) <= _REFCOUNT_OF_UNUSED:
                 body = self._reusable.pop(index)

@@ -220,7 +220,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
         ({1: "a", 2: "a", 3: "b", 4: "b"}, None, True, [[1, 3], [3, 2]]),
         ({1: "a", 2: "a", 3: "b", 4: "b"}, None, False, [[1, 2], [2, 3]]),
         ({1: None, 2: None, 3: None}, [3, 2], True, [[2, 3], [3, 2]]),
-        # Broker 4 has no rack. The plan is still rack-aware, because it may not place replicas on broker 4.
+        # Broker 4 has no rack. The plan is still rack-aware, because it uses only brokers 1 to 3.
         ({1: "a", 2: "a", 3: "b", 4: None}, [1, 2, 3], True, [[1, 3], [3, 2]]),
         ({1: "a", 2: "a", 3: "b", 4: None}, None, False, [[1, 2], [2, 3]]),
     ],

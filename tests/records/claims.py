@@ -235,8 +235,8 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # The longer record ends with a header that looks like a record. If a reader takes the header for a
-        # record, this record ends where the next real record ends.
+        # The longer record ends with a header whose value looks like the start of a record. A reader that
+        # takes the value for a record finds that this false record ends where the next real record ends.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]

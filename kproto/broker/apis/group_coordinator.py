@@ -44,7 +44,7 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
     """Pass a request to the group coordinator, which sends the response.
 
-    The coordinator may respond later: to JoinGroup, for example, when the rebalance completes.
+    The coordinator may respond later. For example, it responds to JoinGroup when the join phase completes.
     """
     event = RequestReceived(
         token=call.conn,

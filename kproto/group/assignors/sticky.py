@@ -451,9 +451,9 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound on the number of partitions of the topic's least loaded subscriber.
 
-        Each move reduces the least load by at most one. The bound is therefore the last computed least load
-        minus the number of moves since then. `_balance` searches for a new owner only if the owner has at
-        least two partitions more than the bound.
+        The bound is the least load that was computed last, minus the number of moves since then, because each
+        move reduces the least load by at most one. `_balance` searches for a new owner of a partition only if
+        its current owner has at least two partitions more than the bound.
         """
         least, move_count = self.least_loads.get(topic, (0, 0))
         return least - (self.move_count - move_count)

@@ -42,8 +42,8 @@ def topic_order(topics: Iterable[str]) -> list[str]:
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions in the order of SubscriptionState.
 
-    The assignment is a HashSet. SubscriptionState copies it into a HashMap with an initial capacity of as
-    many buckets as there are partitions. Then it groups the partitions by topic.
+    SubscriptionState copies the assignment, a HashSet, into a HashMap whose initial capacity is the number of
+    partitions. Then SubscriptionState groups the partitions by topic.
     """
     by_topic: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):

@@ -50,7 +50,8 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
     """Return the number of fetched bytes that poll has not returned.
 
-    If `paused` is True, only paused partitions are counted. If it is False, only the others are counted.
+    If `paused` is True, only paused partitions are counted. If it is False, only the other partitions are
+    counted. If it is None, all are counted.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

@@ -106,7 +106,7 @@ def test_a_coordinator_that_cannot_write_offsets_is_verified_and_kept(code: Erro
 
 
 def test_a_verification_that_names_another_node_moves_the_commit_to_that_node() -> None:
-    """A commit fails with COORDINATOR_NOT_AVAILABLE. Then the group moves to another broker."""
+    """A commit that failed with COORDINATOR_NOT_AVAILABLE succeeds at the new coordinator."""
     world = World({"t": 1}, brokers=2)
     world.write("t", 0, "x")
     member = caught_up_member(world, records=1)

@@ -140,7 +140,7 @@ def test_an_unsealed_batch_counts_once(seen_by_sender: bool) -> None:
 
 
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
-    """The partitioner counts the waiting batches only when it draws, and at most once every 10 ms.
+    """The partitioner counts the waiting batches when it draws a partition, at most every 10 ms.
 
     The partitioner draws a new sticky partition after every 16 KiB of records. If it counted the batches at
     each draw, sends to topics with many partitions would be slower.

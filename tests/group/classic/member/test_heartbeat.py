@@ -880,7 +880,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # 20 heartbeat intervals, which are much longer than the session timeout.
+    for _ in range(20):  # 20 heartbeat intervals (60 s): six session timeouts.
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent
