@@ -305,10 +305,7 @@ class OffsetReader:
 
     @property
     def _unreachable_limit(self) -> tuple[float, str]:
-        """Return the time in seconds for which requests are retried, and the option that sets this limit.
-
-        This time limit applies while the cluster is unreachable.
-        """
+        """Return how long (s) to retry while the cluster is unreachable, and the option for it."""
         api_timeout, request_timeout = self._timeout, request_timeout_ms(self.options) / 1000
         is_shorter = "default.api.timeout.ms" in self.options.client and api_timeout < request_timeout
         if self._has_responded or is_shorter:

@@ -326,7 +326,7 @@ class Log:
         self._epochs.append((leader_epoch, self.end_offset))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
+        """Return the largest known epoch up to `leader_epoch`, and its end offset (endOffsetFor).
 
         An epoch older than all known epochs ends at the first offset of the oldest known epoch. For
         epoch -1, and for an epoch newer than the current one, both fields of the result are -1.

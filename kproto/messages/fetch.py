@@ -92,7 +92,7 @@ class PartitionData(Struct):
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)
     # The snapshot to fetch instead of records, because the fetch offset is below the log start (KIP-630).
     snapshot_id: SnapshotId = field("12+", default=FRESH, tag=2)
-    # The aborted transactions; null unless read_committed.
+    # The aborted transactions; null unless the request's isolation level is read_committed.
     aborted_transactions: list[AbortedTransaction] | None
     # The replica from which the consumer should fetch next; -1 if the broker suggests none (KIP-392).
     preferred_read_replica: Int32 = field("11+", default=-1)

@@ -60,8 +60,9 @@ class Arena:
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
         """Decompress the records of all batches; set AT and STOP in `table` to positions in the arena.
 
-        `max_decompressed` limits the bytes of one batch, and `most` those of all batches. Raises RecordError
-        if a batch cannot be decompressed, and IllegalState for more than `most` bytes.
+        `max_decompressed` limits the decompressed size (bytes) of each batch, and `most` limits the total
+        size. Raises RecordError if a batch cannot be decompressed or is too large, and IllegalState if the
+        total size is too large.
         """
         # The estimate is that records take four times their compressed size.
         estimated_sizes = (table[STOP] - table[AT]) << (table[CODEC] != 0) * 2

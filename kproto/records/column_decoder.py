@@ -212,8 +212,8 @@ def _estimate_runs(
     """
     pairs, before = windows.pairs, position - size
     length_bytes = pairs[position]
-    # The bounds of the search: record number `run` has the run's size, and number `beyond` is known not to
-    # belong to the run.
+    # The bounds of the search, counted from 1: record `run` is known to have the run's size, and record
+    # `beyond` is known not to belong to the run.
     run, beyond = np.ones_like(max_run), max_run + 1
 
     def narrow(guess: Any) -> tuple[Int64s, Int64s]:

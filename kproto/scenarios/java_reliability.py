@@ -36,7 +36,7 @@ _JAVA_REFUSAL = (
 )
 
 
-# Part of the error message for a parameter: why a scenario about options takes none.
+# The reason why a scenario about options takes no parameters, for error messages.
 OPTIONS_ONLY = "it reads options, and runs no group"
 
 

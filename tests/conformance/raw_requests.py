@@ -420,7 +420,7 @@ class ScriptRunner:
     def _receive_other_member_ids(self, response: Any) -> None:
         """Receive other members' JoinGroup responses before the script reaches the lines that expect them.
 
-        The method returns as soon as it knows the actor of each member id in `response`.
+        The method returns as soon as `names` contains each member id in `response`.
         """
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():

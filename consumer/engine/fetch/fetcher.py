@@ -196,7 +196,7 @@ class Fetcher:
             self._full_on[partition] = node
 
     def _node_for(self, state: PartitionState) -> int | None:
-        """Return the broker from which to fetch the partition, and request metadata if it has no leader.
+        """Return the broker from which to fetch. If the partition has no leader, request metadata.
 
         The result is None if the partition needs no fetch now, or has no leader.
         """

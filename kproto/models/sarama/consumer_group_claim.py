@@ -119,8 +119,8 @@ class GroupClaim(MessageReceiver):
         # Whether the claim starts at Offsets.Initial because the committed offset is out of range.
         self.is_reset = False
         self.canceled = False
-        # Whether the session has ended, and the handler has then delivered its last message. The handler's
-        # next step is to return.
+        # Whether the application has polled after the end of the session. This poll returned the handler's
+        # last message, and the handler will return.
         self.returning = False
         # Whether a cooperative rebalance revoked the claim. The session continues without it.
         self.revoked = False

@@ -66,7 +66,7 @@ class Command(NamedTuple):
 
 
 class ClientName(NamedTuple):
-    """A client's name, which the journal stores in place of a client that is an argument of a call."""
+    """The name that the journal stores for a client that is an argument of a call."""
 
     name: str
 

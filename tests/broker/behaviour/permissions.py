@@ -27,8 +27,7 @@ class Request(NamedTuple):
     `instead` is a resource type. A permission on a resource of this type can replace a listed permission:
     CREATE on the cluster replaces CREATE on a topic.
 
-    `also` is an operation on the same resource. A permission for it can replace the one for the listed
-    operation.
+    `also` is an operation. A permission for `also` on the same resource can replace a listed permission, too.
     """
 
     title: str

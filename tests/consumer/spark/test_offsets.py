@@ -459,10 +459,9 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """No records count as lost if the brokers returned a bound and the log has changed since that response.
+    """An offset from the brokers that is now outside of the log moves to the log's edge.
 
-    An offset outside of the log counts as a loss only if the user's options name this offset. An offset that
-    the brokers returned moves to the log's edge, and no loss is reported.
+    No loss is reported. An offset outside of the log counts as a loss only if the user's options name it.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

@@ -267,7 +267,7 @@ def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignmen
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
-    """Return whether this leader's own assignment in the response differs from the one that it sent.
+    """Return whether the leader received another assignment for itself than it had sent.
 
     A member that has sent no assignment for itself, such as a follower, has nothing to compare.
     """

@@ -272,8 +272,8 @@ def test_old_messages_out_of_order_are_raised() -> None:
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
     """Records whose offset is above their batch's last offset are not returned.
 
-    Otherwise the next fetch, which starts after the batch's last offset, could return records with the same
-    offsets again.
+    The next fetch starts after the batch's last offset, so it could return records with the same offsets
+    again.
     """
     if columns:
         pytest.importorskip("pyarrow")
