@@ -13,9 +13,9 @@ Rules, as in Spark's own sink unless a rule says otherwise:
 * The option `topic` takes precedence over the column. If `partition` is null, the murmur2 hash of the key
   selects the partition. Rows with neither a partition nor a key go to any partition.
 
-* A wrong column, type or mode raises an error before anything is written, and so does a query with neither
-  the option nor the column `topic`. A row whose topic is null or does not exist fails its task (see
-  ``kafka.allow.auto.create.topics``).
+* A wrong column, type or mode raises an error before anything is written. A query that has no option `topic`
+  also raises an error if it has no column `topic`. A row fails its task if its topic is null, or names no
+  topic of the cluster (see ``kafka.allow.auto.create.topics``).
 
 * Without ``transactionalIdPrefix``, delivery is at least once: a retried task writes its rows again, and the
   rows of a failed task remain. A task ends when every record has been acknowledged.

@@ -22,9 +22,9 @@ Rules:
 * Each request is answered, except a successful Produce with acks=0. If a request cannot be answered, only its
   own connection is closed, with `Disconnect` and a reason.
 
-* The group coordinator implements `kproto.group.protocol.GroupCoordinator`. The transaction coordinator is
-  that of `kproto.transactions`. Their steps are reported as `GroupCoordinatorStep` and
-  `TransactionCoordinatorStep`.
+* The group coordinator implements `kproto.group.protocol.GroupCoordinator`, and its steps are reported as
+  `GroupCoordinatorStep`. The module `kproto.transactions` provides the transaction coordinator, and its steps
+  are reported as `TransactionCoordinatorStep`.
 """
 
 from __future__ import annotations

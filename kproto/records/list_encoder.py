@@ -160,7 +160,9 @@ def _are_rows_uniform(
 def _encode_uniform_rows(
     timestamps: Sequence[int], values: Sequence[Any]
 ) -> tuple[list[bytes | bytearray], int]:
-    """Encode rows without keys whose values all have the same length. Fast if many rows share a timestamp.
+    """Encode rows that have no keys and have values of equal length.
+
+    The function is fast if many rows share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
 

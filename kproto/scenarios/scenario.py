@@ -117,7 +117,7 @@ class ScenarioRun:
 
     @property
     def replaced(self) -> dict[str, list[Any]]:
-        """Return the parameters that the worlds applied, with the scenario's values that they replaced."""
+        """Map each parameter that the worlds applied to the scenario's values that it replaced."""
         replaced: dict[str, list[Any]] = {}
         for changes in [self._replaced, *(world.replaced for world in self.worlds)]:
             for name, values in changes.items():

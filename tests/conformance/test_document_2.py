@@ -78,7 +78,7 @@ def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
     assert results["S2-8"] == story_result("S2-8", "poll raises")
-    # Only kafka-clients 4.3.1 appends the names of both threads to the message.
+    # Only kafka-clients 4.3.1 appends the calling thread and the id of the other thread to the message.
     message, _, threads = results["S2-7 second"].partition(". currentThread(")
     assert message == story_result("S2-7", "the second thread")
     assert bool(threads) == (results["release"] == "java")

@@ -653,7 +653,7 @@ def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
 ) -> None:
     """If polls with a timeout of 0 follow each other closely, some of them sleep, so that other threads run.
 
-    Without these sleeps, a loop of polls would not release the GIL for long enough.
+    Without these sleeps, a loop of polls would release the GIL too briefly for another thread to run.
 
     The test's clock advances only between the polls. With the real clock, a poll that is slow on a busy
     machine would count as a pause.

@@ -158,7 +158,7 @@ class NetworkSensors:
     def record_sent(self, connection: Connection, now: int) -> None:
         """Record the requests that the connection has encoded since the previous call of this method.
 
-        Their sizes are removed from the connection.
+        The call removes the sizes of these requests from the connection.
         """
         sizes, connection.request_sizes = connection.request_sizes, []
         node = self._node_sensors(connection)

@@ -419,8 +419,9 @@ class RecordAccumulator:
     def _on_buffer_full(self) -> None:
         """Record that buffer.memory is used up, and seal batches so that the sender frees memory.
 
-        A partition that has a sealed batch sends it first. So its other batch is not sealed, and may receive
-        more records. Otherwise batches would become smaller each time that the buffer is full.
+        If a partition already has a sealed batch, the sender sends this batch first. So the partition's open
+        batch is not sealed, and may receive more records. If it were sealed, batches would become smaller
+        each time that the buffer is full.
         """
         self.why_waiting = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.waits_for_memory, self.stalled_partition = True, None

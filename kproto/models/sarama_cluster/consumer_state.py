@@ -237,8 +237,9 @@ class ClusterConsumer(Routine):
             self.wind_up()
 
     def wake_waiters(self) -> None:
-        """Wake the Consumer, and the release in progress if any. Both then check whether their wait has
-        ended.
+        """Wake the Consumer and, if a release is in progress, the release.
+
+        Each of them then checks whether its wait has ended.
         """
         self.client.wake(self, "check")
         if self.release is not None:

@@ -320,7 +320,7 @@ class Engine:
 
 @contextlib.contextmanager
 def every_socket_closed() -> Iterator[None]:
-    """Check that the code closes its sockets: Python warns about a socket that is freed while it is open."""
+    """Check that the `with` block closes its sockets: Python warns about an open socket that is freed."""
     gc.disable()  # Uncollected objects of other tests may hold open sockets.
     try:
         with warnings.catch_warnings(record=True) as caught:

@@ -267,8 +267,8 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
     """A fenced member raises the error once and rejoins.
 
-    When the member rejoins with the same instance id, it fences the other process, which may fence it again
-    later: see docs/differences.md.
+    The member rejoins with the same instance id, and thus fences the other process. The other process may
+    then rejoin and fence the member again: see docs/differences.md.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")

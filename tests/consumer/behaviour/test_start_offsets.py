@@ -116,7 +116,7 @@ def test_one_response_with_another_topic_id_delays_reading_only_for_a_moment(pol
 
     A response with a wrong topic id may come from another cluster behind the same host name.
 
-    After such a response, the consumer accepts the true topic id again.
+    After the next response, which has the true topic id, the consumer continues.
     """
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(5)))

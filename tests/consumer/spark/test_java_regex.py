@@ -1,7 +1,7 @@
 r"""Java regular expressions match the same topic names as in Java, or are rejected with a reason.
 
-A line of `java_regex_answers.txt` contains a pattern, a tab, and those of `_NAMES` in which Java 17's
-`Matcher.find()` finds the pattern. If Java rejects the pattern, "refused" replaces the names.
+A line of `java_regex_answers.txt` contains a pattern, a tab, and names. They are the members of `_NAMES` in
+which Java 17's `Matcher.find()` finds the pattern. If Java rejects the pattern, "refused" replaces the names.
 
 tests/conformance/test_java_regex.py compares these patterns, and thousands of others, with Java.
 """
