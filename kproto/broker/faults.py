@@ -22,8 +22,8 @@ from ..wire.message import Message, Struct
 def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
     """Replace every error in a response with `error`, and remove the error messages.
 
-    If the response contains no error, its top-level error code is set, provided that this version has such a
-    field.
+    If the response contains no error, its top-level error code becomes `error`. In versions without a
+    top-level error code, such a response continues to report no error.
     """
     has_top_level_error = _has_field(response, "error_code", version)
     if not _replace_errors(response, error) and has_top_level_error:

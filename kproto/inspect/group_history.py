@@ -67,9 +67,10 @@ class GroupHistory:
             handler(exchange, request, exchange.response)
 
     def add_disconnection(self, connection: int, at: int) -> None:
-        """Record that a client's connection ended at `at` (ms), so its members no longer own partitions.
+        """Record that a client's connection ended at `at` (ms).
 
-        If a member later sends a request on another connection, its event `disconnected` is deleted.
+        The event `disconnected` of each member on this connection ends its ownership of partitions. The event
+        is deleted if the member later sends a request on another connection.
         """
         for group, causes in self._causes.items():
             for member in causes.members.values():

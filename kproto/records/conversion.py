@@ -124,7 +124,7 @@ class _Run(msgspec.Struct):
         return are_offsets_valid and self.size + batch.size <= MAX_BATCH_BYTES
 
     def add(self, batch: Batch, records: list[Record]) -> None:
-        """Add the records of a batch that the run accepts."""
+        """Add `records`, the records of `batch`. `accepts` must have returned True for this batch."""
         self.records += records
         self.size += batch.size
 

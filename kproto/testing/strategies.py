@@ -174,7 +174,7 @@ def _messages_of_apis(
         raise ConfigError("versions", versions, f"give a list: [{versions!r}]")
     apis_requested: list[Any] = list(API_NAMES if apis is None else apis)  # pyright: ignore[reportUnknownArgumentType]
     if not apis_requested:
-        raise ConfigError("apis", apis_requested, "name at least one, or give None for all")
+        raise ConfigError("apis", apis_requested, "name at least one API, or give None for all APIs")
     if unknown := [api for api in apis_requested if api not in keys]:
         name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
         similar = get_close_matches(name, API_NAMES.values()) or ["Fetch"]

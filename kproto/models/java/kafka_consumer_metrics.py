@@ -7,8 +7,8 @@
 * poll-idle-ratio is the share of time inside poll. A value near 1 means that the application waits for
   records. A value near 0 means that records wait for the application.
 
-* If the first poll takes no time, its poll-idle-ratio is 0/0, which is NaN. Then the average is NaN until
-  this sample expires.
+* If the first poll takes no time, its poll-idle-ratio is 0/0, which is NaN. The average is then NaN until the
+  sample with this value expires.
 """
 
 from __future__ import annotations

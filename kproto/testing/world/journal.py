@@ -237,7 +237,7 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
 def _to_json(value: Any) -> Any:
     """Return an argument as a JSON value. A type that JSON lacks becomes a dict with one key, such as "$tp".
 
-    Raises ConfigError for a value with code, such as a function.
+    Raises ConfigError for a value that the journal cannot contain, such as a function.
     """
     collection: Any = value
     match value:

@@ -1,4 +1,4 @@
-"""The calls and the response bytes of a request are at most a constant plus a multiple of its size.
+"""The function calls and response bytes of a request are at most linear in its size.
 
 The tests send random requests of every API to a broker with topics, records and groups. The requests have
 large arrays, repeated names, and names of existing resources.

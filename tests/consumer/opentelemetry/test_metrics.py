@@ -41,7 +41,7 @@ def instruments() -> tuple[ClientInstruments, InMemoryMetricReader]:
 
 
 class Client:
-    """A client with these metrics, after a first metric that names the kind of client."""
+    """Replaces a consumer. `metrics` follow a first metric in the group consumer-metrics."""
 
     def __init__(self, *metrics: Metric) -> None:
         self.snapshots = 0
