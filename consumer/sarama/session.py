@@ -97,7 +97,7 @@ class Session:
         self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
-        self.thread_done = threading.Event()  # The `done` event of a ThreadSession, for threads.
+        self.thread_done = threading.Event()  # Set together with `done`; a ThreadSession passes it on.
         self.ended = False  # Set later than `done`: when the claims have ended.
 
     def end(self) -> None:

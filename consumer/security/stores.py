@@ -227,7 +227,10 @@ def _is_pkcs12_data(data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _temporary_file(text: str) -> Generator[str]:
-    """Provide a string as a temporary file that only this user may read, while `ssl` loads the file."""
+    """Yield the path of a temporary file with this text; only this user may read the file.
+
+    The file exists until the end of the block, in which `ssl` loads it.
+    """
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")

@@ -153,7 +153,8 @@ def _remaining_records(
     """Return the records of a batch that compaction keeps.
 
     `is_discarded` is the result of `on_batch_read`. `is_expired` says whether the batch's delete horizon has
-    passed. A discarded marker is kept until its batch's delete horizon has passed.
+    passed. A discarded marker is kept until this horizon has passed. Discarded data records are removed
+    immediately.
     """
     if batch.is_control:
         return [] if is_discarded and is_expired else records

@@ -21,7 +21,7 @@ from ..wire.message import Message
 def warm_up(messages: Iterable[type[Message]] = ()) -> None:
     """Compile codecs and import what a world, a broker and its clients need. Takes about 0.5 s of CPU.
 
-    `messages` are message classes whose codecs are compiled as well, for all of their versions.
+    `messages` are further message classes whose codecs are compiled, for all of their versions.
     """
     with contextlib.suppress(MissingExtra):
         import_module("kproto.records.columns")  # Imports numpy and pyarrow, used to decode many records.

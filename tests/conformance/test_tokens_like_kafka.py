@@ -69,9 +69,9 @@ class Known:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[Issuers]:
-    """Publish one key set for two of three issuers: two keys of the first and one of the second.
+    """Publish one key set: the keys of two of three issuers, and keys that are unsuitable.
 
-    The returned `Issuers` also contains the first issuer's first key, and a key that is too short.
+    The yielded `Issuers` also contains the first issuer's first key, and a key that is too short.
     """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")

@@ -126,10 +126,7 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container whose start fails is stopped.
-
-    After starting a container, testcontainers may fail to read its ports.
-    """
+    """`start` may raise after the container has started, for example if its ports cannot be read."""
     calls: list[str] = []
 
     class DockerContainer:

@@ -26,8 +26,8 @@ This module keeps these rules of `docs/rules/member.md`:
 * Records of assigned partitions are returned only after the callback, so that a seek in the callback takes
   effect first.
 
-* During a rebalance, `close()` and `unsubscribe()` commit before the partitions are lost (M97). At other
-  times they commit after the revoked callback (M98, M99).
+* During a rebalance, `close()` and `unsubscribe()` commit first, and then the partitions are lost (M97). At
+  other times they commit after the revoked callback (M98, M99).
 
 * With `policy="java"`, commits are sent as in Java: before each JoinGroup (`_send_join`), and before the
   revoked callbacks in `JAVA_COMMITS_BEFORE`.

@@ -561,7 +561,8 @@ class TransactionManager:
     def _on_offsets_committed(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
         """Handle the TxnOffsetCommit response, and drop the requested offsets if all are committed.
 
-        Offsets that the application has replaced since the request are kept, for the next request.
+        If the application has set a new offset of a partition since the request, the new offset is kept for
+        the next request.
         """
         if not isinstance(call.response, TxnOffsetCommitResponse):
             self._group_coordinators.pop(member.group_id, None)

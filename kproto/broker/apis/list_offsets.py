@@ -95,7 +95,8 @@ def _look_up(
     """Return the offset for the requested timestamp in one partition, or an error."""
     index, timestamp = requested.partition_index, requested.timestamp
     max_version = broker.apis[API.key].max_version
-    # On a broker that checks the version, negative timestamps outside `_SPECIAL_SINCE` are also special.
+    # A broker that rejects special timestamps of newer versions also counts unknown negative timestamps as
+    # special.
     is_special = timestamp < 0 and max_version >= _SPECIAL_SINCE.get(timestamp, _CHECKED_SINCE)
     is_known = timestamp in _SPECIAL_SINCE and call.version >= _SPECIAL_SINCE[timestamp]
     if is_special and max_version >= _CHECKED_SINCE and not is_known:

@@ -392,7 +392,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen_pids", set[int]())
-    # A new Spark worker has no frozen objects, but tests/conftest.py has frozen some in this process.
+    # A new Spark worker has called no `gc.freeze()`, but tests/conftest.py has called it in this process.
     gc.unfreeze()
     yield
     gc.unfreeze()

@@ -222,7 +222,8 @@ def _on_joined(
     if is_leader:
         _start_assignment(member, request, response, skips_assignment, out)
         return
-    # The inherited assignment need not be checked, because the leader of this generation computes a new one.
+    # This member is not the leader of the new generation, so it no longer has to check the assignment that
+    # was made before its restart (`inherits_assignment`).
     member.inherits_assignment = False
     if member.policy.every_member_watches:
         with_racks = member.config.rack_id is not None
