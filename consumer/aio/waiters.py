@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 from ..clock import now
 
-# Longest time (s) for which calls that need not wait may keep other tasks from running.
+# Time (s) after which a task whose calls never have to wait lets other tasks run.
 MAX_HOG_S = 0.001
 
 
@@ -74,7 +74,8 @@ class TaskWaiters:
     def leave_line(self, line: Hashable) -> None:
         """Wake the next two tasks in `line`.
 
-        If both succeed, each wakes two more tasks. So few tasks wake and have to wait again.
+        If a woken task no longer has to wait, it leaves the line, too, and wakes two more tasks. If all tasks
+        were woken at once, most of them would have to wait again.
         """
         _wake(self._lines.get(line, []), 2)
 

@@ -184,7 +184,10 @@ class GroupSensors:
             self._rebalance_began_at = now
 
     def rebalance_ended(self, now: int) -> None:
-        """Record the end of a rebalance, if one is in progress: the member adopted its assignment."""
+        """Record the end of a rebalance, if one is in progress.
+
+        The rebalance ends when the member has adopted its assignment.
+        """
         if self._rebalance_began_at is not None:
             self.rebalance.record(now - self._rebalance_began_at, now)
             self._rebalance_began_at, self._rebalance_ended_at = None, now

@@ -145,7 +145,10 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
             sample.minimum = value
 
     def _next_sample(self, now: int) -> _Sample:
-        """Return an empty sample: a new one or, if `SAMPLES` + 1 samples exist, the reset oldest one."""
+        """Return an empty sample: a new one, until `SAMPLES` + 1 samples exist.
+
+        Then the oldest sample is reset and returned.
+        """
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:
             sample = _Sample(now)

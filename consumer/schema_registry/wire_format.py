@@ -117,7 +117,7 @@ def header_id(header: bytes, *, indexed: bool) -> bytes | None:
     if not end or len(header) < end:
         return None
     if indexed:
-        # Zigzag doubles the number of indexes.
+        # The number of indexes is encoded with zigzag, as twice its value.
         zigzag_count, end = _read_varint(header, end)
         for _ in range(zigzag_count >> 1):
             _, end = _read_varint(header, end)

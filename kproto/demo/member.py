@@ -48,7 +48,7 @@ class MemberOptions:
     # The time in ms that `on_partitions_revoked` takes, as in an application that flushes state.
     release_ms: int = 300
     session_timeout_ms: int = 6_000
-    # The security settings are read from this file, so that no secret is passed between processes.
+    # The file with the security settings. The member reads it, so that the parent process passes no secret.
     command_config: Path | None = None
 
     @property

@@ -44,9 +44,10 @@ _MIN_LANES = 40
 # The number of lanes into which long batches are cut. A numpy operation takes 7 µs even for few lanes, and
 # hardly more for this number.
 _TARGET_LANES = 256
-# Runs with fewer records are short. If most runs are short, batches are read in parallel.
+# A run consists of consecutive records of equal size. A run with fewer records than this is short. If most
+# runs are short, batches are read in parallel.
 _MIN_RUN = 4
-# The minimum number of records that one search for runs must cover to be faster than parallel reading.
+# A search for runs that covers fewer records is slower than parallel reading.
 _MIN_RECORDS_PER_SEARCH = 500
 # After this number of searches that each cover fewer than `_MIN_RECORDS_PER_SEARCH` records, batches are read
 # in parallel.
@@ -351,7 +352,7 @@ def _guess_starts(
         return _NO_GUESS
     which, first_in_range = np.unique(which, return_index=True)
     start, index, batch = start[first_in_range], index[first_in_range], range_batch[which]
-    # Record indexes ascend within a batch. A guess is dropped if its index is not above that of
+    # Record indexes ascend within a batch. A guess is dropped if its index is not above the index of
     # the previous guess. Reading the records verifies all other guesses.
     ascends = np.append(True, (index[1:] > index[:-1]) | (batch[1:] != batch[:-1]))
     return start[ascends], index[ascends], batch[ascends]

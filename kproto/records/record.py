@@ -225,7 +225,7 @@ def begins_records(start: memoryview) -> bool:
             return False
         except IndexError:
             break  # The varint continues beyond `start`, so the length is unknown.
-        # Zigzag doubles a length that is not negative. The encoding of a negative length is odd.
+        # Zigzag encodes a length n >= 0 as 2 * n, and a negative length as an odd number.
         if encoded_length & 1 or encoded_length < 2 * _MIN_LENGTH:
             return False
         at += encoded_length >> 1

@@ -47,7 +47,7 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """Skip a case that this run did not draw.
 
-    A run draws a quarter of the cases, because all of them would take too long.
+    A run draws a quarter of `cases`, because running all of them would take too long.
 
     With `KPROTO_ALL_PLAYS=1`, which tox -e soak sets, all cases run. Runs with the same `KPROTO_SEED` draw
     the same cases.

@@ -170,7 +170,7 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
 
 
 def client_resources(fleet: Fleet) -> set[str]:
-    """Return the threads and sockets of this process's clients, except those of the client of `fleet`."""
+    """Return the threads and sockets of this process's clients, except for `fleet.cluster`."""
     with fleet.without_client():
         return open_resources()
 

@@ -247,7 +247,10 @@ def columns_see_through_runs_of_records(package: Package) -> None:
 
 
 def broken_records_are_the_same_errors(package: Package) -> None:
-    """Check that both readers agree on records with one or two changed bytes if the CRC is not checked."""
+    """Check that both readers handle damaged records alike.
+
+    One or two bytes of a batch are changed, and the readers do not check the CRC.
+    """
 
     few = st.sampled_from([b"\0" * 3, b"", None, b"\0" * 70, b"\1" * 200])
 

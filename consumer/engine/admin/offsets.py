@@ -129,7 +129,7 @@ def committed_offsets(
             yield pause_for_missing("OffsetFetch", f"group {group!r}")
             continue
         group_code, values = result
-        # A value is a committed offset, None, or the error code of the partition.
+        # A value is the partition's committed offset, None if no offset is committed, or an error code.
         offsets = {
             partition: value
             for partition, value in values.items()

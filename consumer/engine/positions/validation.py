@@ -199,7 +199,10 @@ class PositionValidator:
         leader_epoch: int | None,
         errors: dict[TopicPartition, int],
     ) -> None:
-        """Handle the response for one partition. Add an error that poll must raise to `errors`."""
+        """Handle the response for one partition.
+
+        If the partition has an error that poll must raise, the error code is added to `errors`.
+        """
         core = self._core
         action = action_for(EPOCHS, entry.error_code)
         if action is ErrorAction.RAISE:

@@ -65,7 +65,8 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
     """
     has_models = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
-        # The committed offsets of the assigned partitions from which no record was delivered yet.
+        # Maps each assigned partition from which no record was delivered yet to its committed offset, or to
+        # None if no offset was committed.
         start_offsets: dict[TopicPartition, int | None] = {}
         committed_offsets: dict[TopicPartition, int] = {}
         for observation in world.observations:

@@ -163,8 +163,8 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
     """A lookup by time finds no offset among messages of magic 0, the format before Kafka 0.10.
 
-    Messages of magic 0 have no timestamps. The lookup still returns the offsets of other partitions, as in
-    Java's OffsetFetcherUtils.
+    Messages of magic 0 have no timestamps, so the lookup returns None for their partition. It still returns
+    the offsets of other partitions, as Java's OffsetFetcherUtils does.
     """
     world = World({"t": 1, "u": 1}, brokers=2)
     world.elect("t", 0, 1)

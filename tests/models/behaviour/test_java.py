@@ -517,7 +517,8 @@ def test_the_last_partitions_in_the_releases_order_move(
     When poll has returned records of a partition, kafka-clients 2.6 moves the partition to the end of its
     order (movePartitionToEnd). A rebalance revokes the partitions at the end of this order.
 
-    A record of partition 0 of the topic fh1 is read before the second member joins.
+    Only the topic fh1 has a record. It is in partition 0, and the first member reads it before the second
+    member joins.
     """
     world = World({topic: 4})
     if topic == "fh1":

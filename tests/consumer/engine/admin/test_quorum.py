@@ -1,5 +1,6 @@
-"""The quorum of controllers in the admin API: its description, and changes, which any broker forwards to the
-active controller.
+"""Admin calls describe and change the quorum of controllers.
+
+A change can be sent to any broker, which forwards it to the active controller.
 """
 
 from __future__ import annotations
