@@ -522,8 +522,8 @@ class ConsumerEngine:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
         _require_offsets(event.offsets)
-        # The last commit before the revocation of these partitions is in flight, and would not contain an
-        # offset that is stored now.
+        # The final commit of these partitions, which are being revoked, is already in flight. It cannot
+        # contain an offset that is stored now, so the call raises an error.
         committing = self.group.committing_revoked
         # Store the offsets of all valid partitions, even if the call then raises an error for the others.
         for partition, (offset, epoch, metadata) in event.offsets.items():

@@ -43,7 +43,7 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 ) = range(13)
 
 Table = NDArray[np.int64]
-# The value of LEAST for batches whose records are all returned.
+# The value of LEAST for a batch of which no record is left out.
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)

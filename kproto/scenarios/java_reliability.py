@@ -41,7 +41,10 @@ OPTIONS_ONLY = "it reads options, and runs no group"
 
 
 def _resolve_auto_commit(run: ScenarioRun, **options: Any) -> object:
-    """Return enable.auto.commit for these options, or "refused: ..." for an error; add the results."""
+    """Return enable.auto.commit for these options, or "refused: ..." for an error.
+
+    The value, or the errors of Java and kproto, become results of `run`.
+    """
     try:
         value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:

@@ -215,7 +215,7 @@ class Proxy:
     async def _pass_bytes(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair
     ) -> None:
-        """Pass bytes in one direction until the reader's end closes; then cut the pair.
+        """Pass bytes from `reader` to `writer`. When `reader` ends, cut both connections.
 
         If the pair is half-closed, bytes are dropped, and the connection to the client stays open.
         """

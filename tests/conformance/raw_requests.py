@@ -323,7 +323,7 @@ class Actor:
 
 
 class ScriptRunner:
-    """Runs scripts on a scene."""
+    """Sends the requests of scripts to a scene, which is a coordinator or a broker."""
 
     def __init__(self, scene: Scene, group: str) -> None:
         scene.prepare(group)

@@ -275,7 +275,7 @@ class BrokerFetches:
         self.added: dict[TopicPartition, PartitionState] = {}
         # The partitions to fetch that have no buffered records.
         self.drained: set[TopicPartition] = set()
-        # The partitions to fetch whose buffer is full.
+        # The broker's partitions whose buffer is full, so that they are not fetched now.
         self.full: set[TopicPartition] = set()
         # Number of bytes buffered for the broker's partitions.
         self.buffered_bytes = 0

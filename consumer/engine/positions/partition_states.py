@@ -562,7 +562,7 @@ class SubscriptionState:
         # Whether commits contain the offsets that the application stores, instead of those of processed
         # records.
         self.stores_manually = False
-        # The partitions with returned records that the metrics do not include yet.
+        # The partitions whose newest returned records the metrics do not include yet.
         self.unrecorded: dict[PartitionState, None] = {}
         # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []

@@ -230,7 +230,7 @@ class ProducerBatch:
                 self.shared_timestamp, self.run_end = None, 0.0
 
     def _record_timestamps(self) -> list[int]:
-        """Return the timestamp of each record. The batch must be in the short format."""
+        """Return the timestamp of each record. The batch must be in the short format (see `rows`)."""
         timestamps: list[int] = []
         for (first, shared_timestamp), (end, _) in pairwise([*sorted(self.timestamp_runs), (self.count, 0)]):
             timestamps += repeat(shared_timestamp, end - first)

@@ -7,8 +7,8 @@ Rules:
 
 * Each partition has its own sequence numbers and epoch, because brokers store them per partition.
 
-* If a failed batch may be in the log, batches without a sequence number get the next epoch. When a partition
-  has used up the epochs of its producer id, a new producer id is requested.
+* If a failed batch may be in the log, the partition's batches without a sequence number get the next epoch.
+  If the epoch of the partition is the highest one, a new producer id is requested.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class World(Operator):
             self.journal.insert(journal_index, command)
 
         def check_until() -> bool:
-            """Return the result of `until`. If `until` makes journaled calls, journal earlier turns first."""
+            """Return the result of `until`. Journal the earlier turns before the calls of `until`."""
             nonlocal journal_index, first_turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))

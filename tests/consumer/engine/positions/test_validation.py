@@ -358,8 +358,9 @@ def test_failures_between_successful_validations_are_not_reported() -> None:
 
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
-    """The consumer learns of a newer leader epoch before it receives the old leader's response, which reports
-    a truncation.
+    """The old leader reports a truncation after the consumer has learned of a newer epoch.
+
+    The consumer then validates its position again, with the newer epoch.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
