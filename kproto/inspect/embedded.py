@@ -88,8 +88,8 @@ def _decode_content(
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _decode_envelope(span.path, data, start)
-    # A bare subscription or assignment does not name the assignor. So only kproto's own user data is
-    # recognized in it, by its first bytes.
+    # Without a JoinGroup or SyncGroup around it, a subscription or assignment does not name its assignor. So
+    # only user data that begins with kproto's magic bytes is decoded.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _decode_user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))

@@ -101,7 +101,7 @@ def has_codec(codec: int) -> bool:
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
-    Raises `MissingExtra` if the codec needs the extra ``compression``, which is not installed. Raises
+    Raises `MissingExtra` if the codec needs the extra ``compression`` and the extra is not installed. Raises
     `ConfigError` for a level that the codec does not support.
     """
     if codec == 0:

@@ -159,7 +159,8 @@ class AbortedTransactions:
 
     `aborted` lists pairs (producer id, first offset) of one partition in a fetch response.
 
-    Call `skips` once for every batch, in order, because an abort marker ends its producer's transaction.
+    Call `skips` once for every batch, in the order of the log: it must also read the abort markers, which end
+    the transactions of their producers.
 
     `skips` raises `RecordError` for a marker that cannot be read. See KIP-98 and Java's `CompletedFetch`.
     """

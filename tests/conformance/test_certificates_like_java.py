@@ -1,7 +1,8 @@
 """Kafka's TLS in Java and kproto's TLS accept and reject the same certificates and stores.
 
 A case consists of the properties of a client and a broker, and the host name that the client expects. Its
-result is the side that rejects the connection, if any.
+result is "in" if the connection is accepted, "client" or "broker" if this side rejects the connection, and
+"refused" if the properties are invalid.
 
 `DIFFERENT` lists the intended differences.
 """

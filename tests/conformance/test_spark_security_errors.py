@@ -1,6 +1,7 @@
 """Security errors in Spark name their cause at each entry point.
 
-An error names the cause once, in one sentence, and gives options the names that users set: kafka.*.
+An error names the cause once, in one sentence. The error calls options by the names that Spark's users set:
+kafka.*.
 
 `KPROTO_SEED` selects one case for each entry point. With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak).
 """

@@ -224,9 +224,8 @@ def corruptions(data: bytes) -> Iterator[bytes]:
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
     """Check that the compiled decoder agrees with the interpreter.
 
-    The compiled decoder returns the interpreter's values, and rejects what the interpreter rejects.
-
-    The compiled decoder may fail for an overlong varint that means null, which only the interpreter decodes.
+    The compiled decoder returns the interpreter's values, and rejects what the interpreter rejects. The
+    compiled decoder may also reject an overlong varint that means null, although the interpreter decodes it.
     """
     try:
         decoded, end = decode(data, 0)

@@ -176,7 +176,7 @@ def ask_broker(
 ) -> Plan[V]:
     """Send one request, and repeat it after retriable errors. Return the value in the response.
 
-    Raises any other error, and RequestTimedOut at the plan's deadline.
+    Raises errors that are not retriable, and RequestTimedOut at the plan's deadline.
 
     `read(call)` returns the error code, the broker's message, and the value. `executed_code` has the same
     meaning as in `fan_out`.

@@ -31,8 +31,8 @@ from ..positions.partition_states import PartitionState
 from .batch_headers import locate_error
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Maximum number of fetches that are decoded at a time. If it were one, as in Java, a partition with few
-# records would wait for a partition with many.
+# Maximum number of partitions whose fetched records are decoded at a time. If it were one, as in Java, polls
+# would return a partition's few records only after another partition's many records.
 MAX_OPEN_FETCHES = 8
 
 

@@ -262,7 +262,7 @@ class FetchSessionHandler:
 
 
 class BrokerFetches:
-    """The fetches of one broker."""
+    """The fetch session with one broker, and the state of the partitions that are fetched from the broker."""
 
     def __init__(self) -> None:
         self.session = FetchSessionHandler()

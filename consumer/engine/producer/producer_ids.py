@@ -96,7 +96,7 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new producer id or epoch, the queue gets it before the batch gets its number.
+        If the queue needs a new producer id or epoch, first assign it to the queue.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

@@ -3,8 +3,8 @@
 Each API declares an `Authorization` in its entry of the table, and `Api.authorize` applies it before the
 handler runs.
 
-`Authorization.requirements` lists the permissions that the caller needs on resources, each with the error for
-a caller without it.
+`Authorization.requirements` lists the permissions that the caller needs on resources. For each permission, it
+names the error that a caller without the permission receives.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 

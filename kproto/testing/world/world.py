@@ -349,7 +349,10 @@ class World(Operator):
 
     @checked(turns=ZERO_OR_MORE)
     def rewind(self, turns: int = 1) -> World:
-        """Return a new world in this one's state `turns` turns ago, but not before its initial state."""
+        """Return a new world in the state that this world had `turns` turns ago.
+
+        If this world has run fewer turns, the new world is in the initial state.
+        """
         return self.replay(max(0, self.turns - turns))
 
     @checked(path=_FILE_NAME)

@@ -1,4 +1,4 @@
-"""The response repeats a result as often as the request repeats its name, or once if copies are large."""
+"""A result is returned as often as the request contains its name, or once if the copies would be large."""
 
 from __future__ import annotations
 

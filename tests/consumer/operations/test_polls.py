@@ -298,7 +298,8 @@ def test_auto_commit_covers_what_an_iteration_has_returned(broker: str, alone: b
             committed = consumer.committed([record.topic_partition])[record.topic_partition]
             if committed is not None and committed.offset:
                 break
-            # The first poll returns at least 150 records. An automatic commit must come before a second poll.
+            # The first poll returns at least 150 records. So the iteration commits automatically before it
+            # polls again.
             assert count < 150
             time.sleep(0.005)
         assert committed.offset <= record.offset
