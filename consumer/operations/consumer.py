@@ -394,8 +394,8 @@ class ConsumerOperations(PollOperations):
                     )
             if runtime.failure is None:
                 await runtime.pause()
-                # If `give_back` returned records to the engine, its event has already stated which records
-                # count as processed.
+                # If `give_back` returned records to the engine, the event `GiveBack` has already stated which
+                # records count as processed.
                 gave_back = self.give_back(also_last=not processed)
                 future = runtime.start(lambda token: ev.Close(token, leave, limit, processed or gave_back))
                 failures += await self.serve_until(future, deadline + 100)

@@ -46,8 +46,8 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * With enable_auto_commit=False, only `session.commit()` commits. Marks made after the last `session.commit()`
   are dropped.
 
-* If `consume_claim` raises an exception, `errors()` reports the exception. If the claim had not ended before
-  the exception, the session ends.
+* If `consume_claim` raises an exception, `errors()` reports the exception. The session then ends, unless the
+  claim had already ended.
 
 * If `setup` raises an exception, `consume` raises it. If `cleanup` raises an exception, `errors()` reports
   it. `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of

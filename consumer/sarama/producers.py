@@ -147,7 +147,10 @@ class AsyncQueueProducer(AsyncBlock):
             delivery.add_done_callback(lambda completed: self._on_delivery(message, completed))
 
     async def _wait_for_room(self) -> None:
-        """Wait until neither channel holds `MAX_UNREAD` results. Raises RequestTimedOut."""
+        """Wait until each channel holds fewer than `MAX_UNREAD` results.
+
+        Raises RequestTimedOut after `max_block_ms`.
+        """
         limit_ms = self._producer.options.max_block_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):

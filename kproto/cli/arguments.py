@@ -287,7 +287,10 @@ def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
 def topic_partitions(
     option: str, word: str, partitions_of: Callable[[str], list[TopicPartition]]
 ) -> list[TopicPartition]:
-    """Return the partitions that TOPIC or TOPIC:P,P names; `partitions_of` finds those of a whole topic."""
+    """Return the partitions that TOPIC or TOPIC:P,P names.
+
+    For TOPIC, `partitions_of` returns the partitions of the topic.
+    """
     from consumer import TopicPartition
 
     topic, colon, numbers = word.partition(":")

@@ -13,8 +13,8 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
-    # The maximum number of bytes of the whole response. Its first batch is returned even if it is larger
-    # (KIP-74).
+    # The maximum number of bytes of the whole response. The first batch is returned even if this batch
+    # alone is larger (KIP-74).
     max_bytes: Int32 = 0x7FFFFFFF
     # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
     isolation_level: Int8 = 0

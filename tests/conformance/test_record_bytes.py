@@ -226,7 +226,8 @@ def text(content: bytes | None) -> str | None:
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the part of `answer` on which Kafka and kproto must agree.
 
-    If the bytes are valid, this is the whole answer, otherwise only the key `valid`.
+    If the bytes are valid, they must agree on the whole answer. If the bytes are invalid, they must agree
+    only that `valid` is false.
     """
     return answer if answer.get("valid") else {"valid": False}
 

@@ -239,8 +239,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The values of an input's first byte in `records`. With 0, the CRC checks reject mutated records. Odd values
-# skip these checks. For values with bit 64, the target corrects the CRCs.
+# The first bytes of inputs of `records`. With 0, the readers check CRCs, and so reject mutated records. With
+# an odd value, they do not check CRCs. With bit 64, `records` first corrects the CRCs.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),

@@ -304,7 +304,8 @@ class RecordAccumulator:
     def _request_metadata(self, topic: str) -> None:
         """Request the metadata of a topic and set `why_waiting`.
 
-        If the last Metadata response reported an error of the topic, raise this error once instead.
+        If the last Metadata response reported an error of the topic, the first call after it raises this
+        error and requests nothing.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)
@@ -386,7 +387,8 @@ class RecordAccumulator:
         """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
         `used` is the number of bytes that the batch needs with its next record. Without `stepwise`, the
-        reservation doubles, but does not exceed the option batch.size.
+        reservation doubles, but does not exceed the option batch.size. If buffer.memory does not suffice for
+        this growth, the reservation grows to `used`.
 
         If `stepwise` is true, the batch is in the sticky partition and grows by at most `STICKY_BYTES` at a
         time. Before each of these steps, the caller checks whether to select another sticky partition.

@@ -76,7 +76,7 @@ def _on_newest_offset(opening: ConsumePartition, result: int | GoError) -> None:
 
 
 def _on_oldest_offset(opening: ConsumePartition, result: int | GoError) -> None:
-    """Check the requested offset, and look the leader up (chooseStartingOffset)."""
+    """Check the requested offset, and look up the leader (chooseStartingOffset)."""
     if isinstance(result, GoError):
         _finish(opening, result)
         return

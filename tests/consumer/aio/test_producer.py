@@ -120,8 +120,8 @@ def with_batch(
 ) -> None:
     """Call `story` with a producer and its open batch, which has one record for partition 0 of the topic t.
 
-    The batch's run of equal timestamps never ends, so that `send` can append records that have only a value
-    on its fast path.
+    The batch's run of equal timestamps never ends. So `send` can use its fast path for each record that has
+    only a value.
     """
 
     async def main() -> None:

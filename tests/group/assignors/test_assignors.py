@@ -266,8 +266,8 @@ def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> No
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     """A member without topics gets no partitions.
 
-    Java's sticky assignors give this member partitions if it comes first in hash order and the other members
-    subscribe to equal topics.
+    Java's sticky assignors give such a member partitions if it comes first in hash order and all other
+    members subscribe to the same topics.
     """
     assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",

@@ -279,7 +279,7 @@ def test_validations_without_a_result_back_off_longer_each_time() -> None:
 
 
 def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None:
-    """The network sends each request twice, because it reconnects once before the request fails."""
+    """The client sends each request twice, because it reconnects once before the request fails."""
     world = committed_world()
     sent: list[int] = []
 
