@@ -1,6 +1,7 @@
 """Segments of a log: the units of retention and compaction.
 
-A new segment is rolled before the append of a batch that would make the active segment exceed `segment.bytes`.
+A new segment is rolled before the append of a batch that would make the active segment exceed
+`segment.bytes`.
 
 A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after the timestamp
 of the segment's first batch (LogSegment.shouldRoll).
