@@ -40,7 +40,7 @@ class ProducerRuntime:
     forked = False
     # Whether a serializer may return an awaitable.
     awaits_callbacks = False
-    # Whether `wait_in_line` lets calls wait in line.
+    # Whether a change wakes only the first waiting call of a line (`wait_in_line`), instead of all calls.
     has_lines = False
 
     def __init__(

@@ -466,7 +466,8 @@ class Streams:
     def _on_event(self, event: NetworkEvent) -> None:
         """Report the event of a connection.
 
-        If the connection broke before any response, first try the host's other addresses.
+        If the connection broke before any response and was not denied, the host's other addresses are tried
+        first. The break is then reported only if none of them accepts the connection.
         """
         if isinstance(event, Broken):
             connection = self._transports.pop(event.key, None)

@@ -163,7 +163,7 @@ class ClientCore(Generic[Options]):
         offset: int | None = None,
         before: int | None = None,
     ) -> None:
-        """Report a `GroupChange`, which describes the arguments, to event callbacks and to the log."""
+        """Report a `GroupChange` with these attributes to event callbacks and to the log."""
         member_id, generation = self.group_status.member_and_generation
         change = GroupChange(
             self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset, before

@@ -47,7 +47,8 @@ TABLES: Final = {
     "producer": PRODUCER_METRICS,
     "admin-client": NETWORK_METRICS,
 }
-# Kafka's units that exist in UCUM. All other units count things: UCUM writes them in braces.
+# Kafka's units that exist in UCUM. All other units name what is counted, such as records. UCUM writes these
+# names in braces.
 UNITS: Final = {"bytes": "By", "ms": "ms", "s": "s", "ns": "ns", "ratio": "1"}
 # Time (ms) for which the instruments read the same snapshot. It is longer than an export takes, so all values
 # of an export come from one snapshot.

@@ -250,7 +250,10 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the leader epochs in `start` of logs with a higher epoch in `view`, except re-created logs."""
+    """Return the epoch in `start` of each partition whose leader epoch is higher in `view`.
+
+    Partitions of re-created topics are omitted.
+    """
     return {
         p: epoch
         for p, epoch in start.epochs.items()

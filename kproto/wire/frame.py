@@ -200,8 +200,8 @@ class ReceiveBuffer:
     def _split_frames(self, shared: bytearray, end: int) -> list[bytearray]:
         """Remove the complete frames from the first `end` bytes of `shared`, and return their bodies.
 
-        The start of a small frame moves to the start of `shared`, and the start of a large frame to its own
-        buffer.
+        The last frame may be incomplete. If it fits into `shared`, its bytes move to the start of `shared`.
+        Otherwise they move to a separate buffer.
         """
         bodies: list[bytearray] = []
         start = 0

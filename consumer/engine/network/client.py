@@ -570,9 +570,9 @@ class NetworkClient:
         return min(times, default=None)
 
     def metadata_changed(self, now: int) -> None:
-        """Close connections to each address where the metadata now lists no broker, or a different one.
+        """Close the connections to each address whose broker was removed or replaced.
 
-        If two brokers swap their addresses, each old connection leads to the wrong broker.
+        For example, if two brokers swap their addresses, each existing connection leads to the wrong broker.
 
         Connections to a bootstrap address are kept if neither the previous nor the new metadata lists a
         broker there.

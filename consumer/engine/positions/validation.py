@@ -160,7 +160,7 @@ class PositionValidator:
     ) -> None:
         """Handle the response for the partitions whose state epoch has not changed since the request.
 
-        `leader_epochs` contains the epochs of the leaders at the time of the request.
+        `leader_epochs` contains the current leader epoch that the request gave for each partition.
         """
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):

@@ -436,7 +436,7 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, or the next epoch of the current id while a transaction is aborted.
+        """Request a producer id or, in ABORTING_TRANSACTION, the current id's next epoch.
 
         A request for a producer id also fences the previous producer of this transactional id.
         """

@@ -34,9 +34,10 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """Authorize every caller; a caller with DESCRIBE on the cluster receives all groups.
+    """Authorize every caller; remove groups that it may not describe from the response.
 
-    A caller without DESCRIBE on the cluster receives only the groups on which it has DESCRIBE.
+    A caller with DESCRIBE on the cluster may describe all groups. Any other caller may describe only the
+    groups on which it has DESCRIBE.
     """
     if access.allows_cluster(Operation.DESCRIBE):
         return access.call

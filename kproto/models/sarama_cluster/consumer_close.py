@@ -12,7 +12,10 @@ S = ClusterConsumerState
 
 
 def on_dropped(consumer: ClusterConsumer, error: GoError | None) -> None:
-    """Leave because a partition failed to open. The commit error of the release is dropped."""
+    """Leave after the release that follows a failed opening of a partition.
+
+    The cycle fails with the error of the opening. `error`, from the commit of the release, is ignored.
+    """
     assert consumer.error is not None
     leave_with_error(consumer, consumer.error)
 

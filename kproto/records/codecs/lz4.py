@@ -19,7 +19,7 @@ _MAGIC = b"\x04\x22\x4d\x18"
 _HEADER = _MAGIC + b"\x60\x40\x82"
 _BLOCK_SIZE = 64 << 10
 _END_MARK = b"\x00\x00\x00\x00"
-# Maps the code in a frame header to the size in bytes of the frame's largest block.
+# Maps the block size code of a frame header to the maximum size in bytes of a decompressed block.
 _MAX_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 
 _uint32 = struct.Struct("<I").unpack_from

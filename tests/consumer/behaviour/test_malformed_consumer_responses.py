@@ -29,11 +29,12 @@ READS = malformations(
     "OffsetCommit", "OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch", "Fetch",
 )  # fmt: skip
 
-# Changes after which the response is still valid. A Fetch response may contain no partition. A JoinGroup
-# response may name another leader, for whose assignment Java's members would wait, too.
+# Changes after which the response is still valid, because a Fetch response need not contain all partitions.
 PLAUSIBLE = [
     ("Fetch", at, how) for at in ("responses", "responses.partitions") for how in ("empty", "left out")
 ]
+# After this change the response is still valid, too. The member waits for the assignment of a leader that
+# does not exist, as Java's members would.
 UNRECOVERABLE_JOIN = ("JoinGroup", "leader", "another")
 COMMITS = "topics.partitions"
 FETCHES = "groups.topics.partitions"

@@ -307,7 +307,7 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
 
 
 def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int) -> None:
-    """Check that values for fields that the version lacks are rejected, or dropped for ignorable fields."""
+    """Check that values of missing fields are rejected, or dropped if the field is ignorable."""
     message = sample(cls, version)
     data = message.encode(version)
     for place in all_places(message, version):

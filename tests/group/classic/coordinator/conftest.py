@@ -19,6 +19,9 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses, and of the result appended to `event` if it is a list."""
+    """Return the error codes in the responses that a cell sent.
+
+    A cell for DeleteGroups sends no response. Its event is the list of results, to which it appends one.
+    """
     results = event if isinstance(event, list) else []
     return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}
