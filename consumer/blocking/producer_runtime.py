@@ -4,8 +4,9 @@ The lock is held only briefly: by `send` when it begins a batch, and by the thre
 a batch. Bytes are encoded, compressed and sent outside the lock. Callbacks of deliveries run in another
 thread.
 
-While the thread sleeps, it refers to the runtime only if records are pending. So a producer that is dropped
-without `close` first delivers its records, and is then freed.
+While the thread sleeps, it keeps a strong reference to the runtime only if records are pending. So if the
+application drops a producer without calling `close`, the producer is freed, but only after it has delivered
+its records.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
 
-        If both options are set, only one of them can be returned: Spark passes a single limit to
-        `latestOffset`.
+        Spark passes a single limit to `latestOffset`. So `latestOffset` reads minOffsetsPerTrigger from the
+        options, and not from this limit.
         """
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)

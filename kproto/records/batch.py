@@ -15,7 +15,8 @@
 * Offsets and timestamps wrap at 64 bits, as in Java.
 
 See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a `records` field, and `builder`
-makes new ones. `record` encodes and decodes single records, and `legacy` message sets of magic 0 and 1.
+makes new ones. `record` encodes and decodes single records. The module `legacy` encodes and decodes message
+sets of magic 0 and 1.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def begins_messages(start: memoryview) -> bool:
 
 
 class Wrapper:
-    """The messages of one wrapper. `lists` decompresses and decodes one list of them at a time.
+    """The messages of one wrapper. `lists` decompresses and decodes them in short lists.
 
     A wrapper of a few hundred kilobytes may have millions of messages. `lists` keeps only one decompressed
     block and one list in memory.

@@ -138,7 +138,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
     """Run the world until no application has observed an event for `quiet_ms`, or until `ms` have passed.
 
-    If `AT_REST` does not hold after this run, let the rest of `ms` pass.
+    If the invariants `AT_REST` do not hold at that time, run the world until `ms` have passed in total.
     """
     end, last_event_at, checked_count = world.now + ms, world.now, len(world.observations)
 

@@ -64,7 +64,10 @@ pytestmark = pytest.mark.kafka
 
 @dataclass(frozen=True)
 class Release:
-    """A running broker of a release, the versions that it lists by API key, and its imitation."""
+    """A running broker of a release, and an embedded broker that imitates this release.
+
+    `listed` maps each API key to the lowest and highest version that the real broker lists.
+    """
 
     version: str
     real: str

@@ -259,9 +259,9 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """Frames of linked blocks are limited to `allowance`, even if their output starts like records.
+    """A frame of linked blocks is limited to `allowance`, whatever its output starts with.
 
-    The reason is that a frame of linked blocks is decompressed in one step.
+    A frame of linked blocks is decompressed in one step, so the start of its output cannot be checked first.
 
     Java's consumer rejects frames of linked blocks.
     """

@@ -337,7 +337,7 @@ class JavaState:
     # The result of groupMetadata(): the generation of the last completed join, even if the membership was
     # lost later.
     group_metadata: JavaGeneration = NO_GENERATION
-    # The exception that poll throws: the first one of the listener or the assignor in this rebalance.
+    # The first exception that the listener or the assignor has raised in this rebalance. Poll throws it.
     callback_exception: tuple[str, str] | None = None
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False

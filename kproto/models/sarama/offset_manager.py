@@ -298,8 +298,9 @@ class OffsetManager(Routine):
 
 
 def _on_coordinator(offsets: OffsetManager, error: GoError | None) -> None:
-    """Pass the coordinator to all waiting routines. Pass an error only to the first, and look up again for
-    the others.
+    """Pass the coordinator to all waiting routines.
+
+    If the lookup failed, pass the error only to the first routine, and repeat the lookup for the others.
     """
     client = offsets.client
     offsets.move(OffsetManagerState.IDLE)

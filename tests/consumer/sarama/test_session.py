@@ -426,7 +426,7 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
     """A session ends completely, however often `consume` is cancelled.
 
-    Regression: after the third cancellation, handlers kept running alongside those of the next session, and
+    Regression: after the third cancellation, the session's handlers kept running during the next session, and
     `cleanup` was not called.
     """
     ends = asyncio.Event()

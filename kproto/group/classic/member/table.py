@@ -11,7 +11,7 @@ next `Tick` that the caller must send.
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
 * M21: JoinGroup is sent after the application has released the partitions that the member cannot keep. An
-  eager member keeps none. A cooperative member keeps those of subscribed topics.
+  eager member keeps none. A cooperative member keeps its partitions of subscribed topics.
 
 * M21: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, and
   adopts the assignment. If it has revoked any partitions, it joins again.
