@@ -1,4 +1,4 @@
-"""The layout of the project: import order, import cycles, I/O, and the location of tests."""
+"""The layout of the project: import order, cycles, I/O, the place of tests, and comments of variables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -301,3 +302,28 @@ def test_nothing_is_imported_from_a_test_module() -> None:
         if part.startswith("test_")
     }
     assert imported == set()
+
+
+def strings_after_assignments(source: str) -> list[int]:
+    """Return the lines of strings that document the assignment before them."""
+    lines: list[int] = []
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", [])
+        for first, second in pairwise(body if isinstance(body, list) else []):
+            if isinstance(first, ast.Assign | ast.AnnAssign) and isinstance(second, ast.Expr):
+                is_text = isinstance(second.value, ast.Constant) and isinstance(second.value.value, str)
+                lines += [second.lineno] if is_text else []
+    return lines
+
+
+def test_variables_are_documented_by_comments() -> None:
+    """The documentation of a variable is a comment, not a string below it."""
+    folders = (*PACKAGES, "tests", "benchmarks", "examples")
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    breaches = {path: lines for path in paths if (lines := strings_after_assignments(path.read_text()))}
+    assert breaches == {}
+
+
+def test_a_string_below_a_variable_is_found() -> None:
+    assert strings_after_assignments('class A:\n    a: int\n    "The number of a."\n') == [3]
+    assert strings_after_assignments('def f():\n    """Return 1."""\n    a = 1\n    return "b"\n') == []

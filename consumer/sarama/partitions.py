@@ -54,10 +54,10 @@ from .channel import Channel, ErrorThrottle
 from .messages import require_bytes
 from .record_queue import RECHECK_S, RecordQueue
 
+# Where the log begins now.
 OLDEST: Final = "oldest"
-"""Where the log begins now."""
+# After the log's last record now.
 NEWEST: Final = "newest"
-"""After the log's last record now."""
 Start = int | Literal["oldest", "newest"]
 
 POLL_S = 0.1

@@ -29,8 +29,8 @@ from .stores import identify, trust
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
+# The value of `trusts` and of `shows` for the option `ssl_context`, whose content is unknown.
 YOURS: Final = "your ssl_context"
-"""The value of `trusts` and of `shows` for the option `ssl_context`, whose content is unknown."""
 
 # The numbers of X509_V_ERR_* errors, from OpenSSL's x509_vfy.h.
 _CERTIFICATE_EXPIRED, _CERTIFICATE_NOT_YET_VALID = 10, 9

@@ -17,8 +17,8 @@ from .fetch_sessions import FetchSession
 from .topics import Partition
 
 M = TypeVar("M", bound=Struct)
+# Builds the response that rejects a whole request, from the request, the error and the version.
 Refuse = Callable[[Any, ErrorCode, int], Message]
-"""Builds the response that rejects a whole request, from the request, the error and the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class _DelayedResult(Enum):
     PARKED = "parked"
 
 
+# The handler responds later, with `Broker.respond`.
 PARKED: Final = _DelayedResult.PARKED
-"""The handler responds later, with `Broker.respond`."""
 
 # None means that the request has no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_DelayedResult.PARKED] | None

@@ -50,10 +50,9 @@ from .topics import Partition, Topic, Topics
 
 NO_LEADER: Final = -1
 
+# The types of a quota's entity ("user", "client-id" or "ip"), each with its name. The name of the default
+# entity is None.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The types of a quota's entity ("user", "client-id" or "ip"), each with its name. The name of the default
-entity is None.
-"""
 
 
 class ClusterBroker(Protocol):

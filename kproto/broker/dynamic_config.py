@@ -18,11 +18,11 @@ from typing import Any, Final
 from .config_values import invalid_value
 from .settings import SETTINGS, Settings, parse
 
+# The resource name of all brokers.
 ALL: Final = ""
-"""The resource name of all brokers."""
 
+# The configs that can be changed dynamically; Kafka can change more.
 DYNAMIC: Final = tuple(name for name, setting in SETTINGS.items() if setting.dynamic)
-"""The configs that can be changed dynamically; Kafka can change more."""
 
 
 class DynamicConfig:

@@ -57,12 +57,12 @@ class CachedPartition:
     """A partition of a session, with its state in the last response (Kafka's CachedPartition)."""
 
     requested: FetchPartition
+    # Partitions are read in ascending order.
     order: int
-    """Partitions are read in ascending order."""
     high_watermark: int = -1
     log_start_offset: int = -1
+    # The partition that has to change before it is read again; None if it is read by the next fetch.
     idle: Partition | None = None
-    """The partition that has to change before it is read again; None if it is read by the next fetch."""
 
     def is_unchanged(self, data: PartitionData) -> bool:
         """Return whether the client has already received the high watermark and log start offset of `data`.
@@ -82,16 +82,16 @@ class FetchSession:
     id: int
     by_id: bool
     used_at: int
+    # Partition -> the sessions in which it is idle; shared by all sessions.
     idle_partitions: dict[Partition, dict[FetchSession, Key]]
-    """Partition -> the sessions in which it is idle; shared by all sessions."""
+    # The epoch that the next request must have.
     epoch: int = 1
-    """The epoch that the next request must have."""
     partitions: dict[Key, CachedPartition] = field(default_factory=dict[Key, CachedPartition])
+    # The partitions that are not idle.
     active: set[Key] = field(default_factory=set[Key])
-    """The partitions that are not idle."""
     topic_names: dict[UUID, str] = field(default_factory=dict[UUID, str])
+    # The reader for which partitions are idle, see `FetchContext.partitions_to_read`.
     reader: Hashable = None
-    """The reader for which partitions are idle, see `FetchContext.partitions_to_read`."""
     last_order: int = 0
     is_closed: bool = False
 

@@ -82,8 +82,8 @@ class Log:
     def __init__(self) -> None:
         self.start_offset = 0
         self.end_offset = 0
+        # The last segment is active: batches are appended to it.
         self.segments = [Segment(0)]
-        """The last segment is active: batches are appended to it."""
         # `_batches` and the next five lists have one entry per batch.
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []

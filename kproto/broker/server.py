@@ -84,8 +84,8 @@ if TYPE_CHECKING:
 
     from ..security.oauthbearer import Check
 
+# The APIs that `Server.fail` accepts: name -> key.
 FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
-"""The APIs that `Server.fail` accepts: name -> key."""
 # The longest throttle time in seconds: in ms it must fit into the int32 of a response.
 MAX_THROTTLE_SECONDS: Final = 2_000_000
 # The maximum time in seconds that a call from another thread waits for the broker's event loop. The work

@@ -261,6 +261,7 @@ def _kafka_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+# Kafka's name -> row, without the configs of the coordinators.
 SETTINGS: Final[Mapping[str, Setting]] = {
     kafka_name(row.name): Setting(
         kafka_name(row.name),
@@ -273,14 +274,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     for row in fields(Settings)
     if row.name not in _COORDINATOR_SETTINGS
 }
-"""Kafka's name -> row, without the configs of the coordinators."""
 
+# Kafka's name -> the size of the number, for the configs of the coordinators.
 _COORDINATOR_INT_BITS: Final[Mapping[str, int]] = {
     kafka_name(row.name): row.metadata.get("bits", 32)
     for table in _COORDINATOR_SETTINGS.values()
     for row in fields(table)
 }
-"""Kafka's name -> the size of the number, for the configs of the coordinators."""
 
 _MS_PER_UNIT: Final[Mapping[str, int]] = {
     "log.retention.ms": 1,

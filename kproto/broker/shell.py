@@ -24,8 +24,8 @@ from .machine import ClientConnected, ClientDisconnected, Event, ResponseSent, T
 from .security.principal import principal
 from .socket_connection import SocketConnection
 
+# Receives an event of a coordinator, the actions that the coordinator returned, and the time (ms).
 Observer = Callable[[Any, tuple[Any, ...], int], object]
-"""Receives an event of a coordinator, the actions that the coordinator returned, and the time (ms)."""
 
 log: Final = Log(logging.getLogger("kproto.broker"), {})
 
@@ -63,10 +63,10 @@ class Shell:
         self._clock = clock
         self._observers = observers
         self._connections: dict[int, SocketConnection] = {}
+        # Connections with requests that the broker has not accepted yet.
         self.waiting: set[SocketConnection] = set()
-        """Connections with requests that the broker has not accepted yet."""
+        # Connections whose TLS handshake is in progress; they are not registered yet.
         self.handshaking: set[SocketConnection] = set()
-        """Connections whose TLS handshake is in progress; they are not registered yet."""
         self._all_closed = asyncio.Event()
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None

@@ -278,8 +278,8 @@ _REQUEST_HANDLERS: Final[
     ListTransactionsRequest: list_transactions,
 }
 
+# The requests that `step` serves.
 REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
-"""The requests that `step` serves."""
 
 
 # The table. Each row has the cells of Dead, Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit and

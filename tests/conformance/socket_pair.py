@@ -7,8 +7,8 @@ from typing import Any
 from kproto.wire.message import Message
 from tests.broker.stage import Socket
 
+# The connection to Kafka, and the one to the embedded broker. The fixture `pair` opens them.
 Pair = tuple[Socket, Socket]
-"""The connection to Kafka, and the one to the embedded broker. The fixture `pair` opens them."""
 
 
 def ask(pair: Pair, request: Message, version: int) -> list[Any]:

@@ -219,13 +219,13 @@ class Reaction(Enum):
     STOP = "push no more metrics"
 
 
+# Error code -> reaction. After every other error the client stops, as in Java's ClientTelemetryUtils.
 REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.UNKNOWN_SUBSCRIPTION_ID: Reaction.RETRY_NOW,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: Reaction.RETRY_NOW,
     ErrorCode.TELEMETRY_TOO_LARGE: Reaction.RETRY_LATER,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: Reaction.RETRY_LATER,
 }
-"""Error code -> reaction. After every other error the client stops, as in Java's ClientTelemetryUtils."""
 
 
 # ---- handlers

@@ -37,8 +37,8 @@ from ..call import Call, CloseWithoutResponse
 from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID
 
+# Kafka's error message for most denied requests.
 AUTHORIZATION_FAILED: Final = "Authorization failed."
-"""Kafka's error message for most denied requests."""
 
 # The bit fields of the operations that a cluster and a topic support: bit N stands for the AclOperation with
 # code N. Without an authorizer, Kafka reports all these operations as authorized.
@@ -51,8 +51,8 @@ TOPIC_OPERATIONS: Final = (
 )
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
+# The call to execute, possibly narrowed; otherwise the response, or a closed connection.
 Authorized = Call | Message | CloseWithoutResponse
-"""The call to execute, possibly narrowed; otherwise the response, or a closed connection."""
 
 
 class Access:
@@ -157,8 +157,8 @@ def _refuse_if_error_injected(access: Access, request: Any) -> Authorized:
     return access.call if error is None else access.call.refuse(error)
 
 
+# Any caller may send the request; only an error that `Server.fail` injects rejects it.
 WITHOUT_PERMISSION: Final = Authorization((), _refuse_if_error_injected)
-"""Any caller may send the request; only an error that `Server.fail` injects rejects it."""
 
 CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -171,6 +171,7 @@ def broker_name_fault(broker: Broker, name: str) -> str | None:
     return f"Unexpected broker id, expected {broker.node.id}, but received {name}"
 
 
+# Config resource type -> ACL resource type that must be permitted, and the error otherwise.
 _PERMISSIONS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
     ResourceType.TOPIC: (Resource.TOPIC, TOPIC_FAILED),
     ResourceType.BROKER: (Resource.CLUSTER, CLUSTER_FAILED),
@@ -178,7 +179,6 @@ _PERMISSIONS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
     ResourceType.CLIENT_METRICS: (Resource.CLUSTER, CLUSTER_FAILED),
     ResourceType.GROUP: (Resource.GROUP, GROUP_FAILED),
 }
-"""Config resource type -> ACL resource type that must be permitted, and the error otherwise."""
 
 
 def config_requirements(operation: Operation) -> tuple[Requirement, ...]:

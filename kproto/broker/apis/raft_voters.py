@@ -13,8 +13,8 @@ from ...error_codes import ErrorCode
 from ..broker import Broker
 from ..topics import NO_ID
 
+# An error code and Kafka's error message.
 Fault = tuple[ErrorCode, str]
-"""An error code and Kafka's error message."""
 
 
 def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:

@@ -136,14 +136,14 @@ _MODULES: Final = (
     remove_raft_voter,
 )
 
+# API key -> entry, in the order of the keys.
 APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODULES}
-"""API key -> entry, in the order of the keys."""
 
+# The APIs that `Server.fail` can inject errors into: those that can deny authorization.
 REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorization is not None)
-"""The APIs that `Server.fail` can inject errors into: those that can deny authorization."""
 
+# The highest version of an API that is not served.
 NOT_SERVED: Final = -1
-"""The highest version of an API that is not served."""
 
 _TELEMETRY_KEYS: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key)
 

@@ -9,8 +9,8 @@ from ..call import Call
 from ..security.authenticator import ANONYMOUS
 from .authorization import Access, Authorization
 
+# The time in the response to a caller that may not send requests about tokens.
 NO_TIME: Final = -1
-"""The time in the response to a caller that may not send requests about tokens."""
 
 
 def caller_error(call: Call) -> ErrorCode:
@@ -38,5 +38,5 @@ def _unrestricted(access: Access, request: Any) -> Call:
     return access.call
 
 
+# Requires no ACL: the handler checks that the caller is the owner or a renewer of the token.
 UNRESTRICTED: Final = Authorization((), _unrestricted)
-"""Requires no ACL: the handler checks that the caller is the owner or a renewer of the token."""

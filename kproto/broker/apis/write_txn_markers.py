@@ -34,8 +34,8 @@ from .authorization import CLUSTER_FAILED, Access, Authorization, Authorized, cl
 # (KIP-1228).
 _STRICT_EPOCH_SINCE: Final = 2
 
+# Producer id -> topic -> partition -> error.
 _Results = dict[int, dict[str, dict[int, ErrorCode]]]
-"""Producer id -> topic -> partition -> error."""
 
 
 def handle_write_txn_markers(broker: Broker, call: Call) -> Result:

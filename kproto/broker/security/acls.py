@@ -160,8 +160,8 @@ class Acls:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._acls: dict[Acl, None] = {}
+        # The number of calls of `add` and `remove` so far.
         self.version = 0
-        """The number of calls of `add` and `remove` so far."""
 
     def add(self, acl: Acl) -> None:
         """Add an ACL."""

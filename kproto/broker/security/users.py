@@ -43,8 +43,8 @@ class Users:
     def __init__(
         self, passwords: Mapping[str, str] | None = None, secret: bytes = b"", tokens: Check | None = None
     ) -> None:
+        # The check of OAUTHBEARER tokens; None if the mechanism is not enabled.
         self.tokens = tokens
-        """The check of OAUTHBEARER tokens; None if the mechanism is not enabled."""
         self._secret = secret
         self._passwords: dict[str, str] = {}
         self._credentials: dict[str, dict[str, Credential]] = {name: {} for name in HASHES}

@@ -49,8 +49,8 @@ from .state import GroupContext
 
 _NULLABLE_PROTOCOL_VERSION = 7  # JoinGroup, KIP-559
 
+# The position of a topic in a request, and its partitions with their error codes.
 TopicResult: TypeAlias = tuple[int, list[tuple[int, int]]]
-"""The position of a topic in a request, and its partitions with their error codes."""
 
 
 # Errors.

@@ -414,8 +414,8 @@ _REQUEST_HANDLERS: Final[dict[type[Message], Callable[[GroupContext, RequestRece
     DeleteGroupsRequest: _on_delete_groups,
 }
 
+# The requests that `step` serves.
 REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
-"""The requests that `step` serves."""
 
 
 # The table. The columns of a row are Dead, Empty, PreparingRebalance, CompletingRebalance and Stable.

@@ -39,8 +39,8 @@ class FollowerWorld:
         self.world.write("t", 0, *map(str, range(10)))
         self.refuses, self.follower = refuses, follower
         self.leader_refuses = ErrorCode.NONE
+        # (time, broker) of each fetch.
         self.asked: list[tuple[int, int]] = []
-        """(time, broker) of each fetch."""
         self.world.tamper = self
 
     def __call__(self, client: Client, request: Any, version: int) -> Any:
