@@ -462,7 +462,7 @@ class OffsetOutOfRange(BrokerError):
 class NoOffsetForPartition(OffsetOutOfRange):
     """The group has no committed offset for `partition`, and no reset policy applies.
 
-    `partition` is TOPIC-PARTITION. No broker sent this error; `code` is that of `OffsetOutOfRange`.
+    `partition` is TOPIC-PARTITION. `code` is 1 (OFFSET_OUT_OF_RANGE), although no broker sent this error.
     """
 
     def __init__(self, partition: str, why: str) -> None:

@@ -292,7 +292,11 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_version_with_names: int) -> int | None:
-    """Return the highest version to use; None (no limit) if the ids of all topics are known."""
+    """Return the highest version for a request about `topics`; None for no limit.
+
+    If the id of a topic is unknown, the request must contain names, so `last_version_with_names` is the
+    limit.
+    """
     return None if all(view.topic_id(topic) for topic in topics) else last_version_with_names
 
 

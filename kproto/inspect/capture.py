@@ -243,8 +243,8 @@ def _starts_request(data: bytes) -> bool:
 def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
     """Yield the decoded frames to and from `port`, in the order in which their last segments arrived.
 
-    Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
-    `port`.
+    Raises MissingExtra if dpkt is not installed. Raises ConfigError if the file is not a capture or has no
+    traffic on `port`.
     """
     with open_capture(path) as capture:
         yield from _read_frames(capture, path, port)

@@ -280,7 +280,7 @@ def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
 
 
 def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Return rules that deny these operations. They take precedence over rules that allow them."""
+    """Return rules that deny these operations. Deny rules take precedence over allow rules."""
     return _build_rules(Permission.DENY, user, operations, on)
 
 

@@ -130,7 +130,7 @@ class EncoderSource(FunctionSource):
     def field(self, f: Field, value: str, in_run: bool = False, tagged: bool = False) -> None:
         """Generate code that writes the field whose value is the expression `value`.
 
-        `in_run` makes an array of numbers a part of the pending run. `tagged` means that the field is in a
+        If `in_run` is true, an array of numbers joins the pending run. If `tagged` is true, the field is in a
         tag section, where the marker of a null struct is 0 instead of -1.
         """
         nullable = self.version in f.nullable
@@ -193,7 +193,7 @@ class EncoderSource(FunctionSource):
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
         """Generate code that writes an array.
 
-        With `in_run` the array's count and numbers become a part of the pending run.
+        If `in_run` is true and the elements are numbers, the array's count and numbers join the pending run.
         """
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)

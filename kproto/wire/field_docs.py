@@ -176,7 +176,7 @@ def _assignment_targets(statement: ast.stmt) -> list[ast.expr]:
 def _join_comments(
     statement: ast.stmt, inline_comments: dict[int, str], full_line_comments: dict[int, str]
 ) -> str:
-    """Join the comments directly above a field, and those on its lines, into one string.
+    """Join the comments directly above a field and on the field's own lines into one string.
 
     Both dicts map line numbers to comments.
     """

@@ -76,9 +76,10 @@ def list_consumer_group_offsets(
     *,
     require_stable: bool,
 ) -> Plan[dict[str, dict[TopicPartition, CommittedOffset | None]]]:
-    """Return the committed offsets of each group's partitions in `groups`. None requests all partitions.
+    """Return the committed offsets of each group's partitions.
 
-    The value for a partition is None if the group has no committed offset for it.
+    `groups` maps a group to the requested partitions, or to None for all partitions with committed offsets.
+    In the result, the value for a partition is None if the group has no committed offset for the partition.
     """
 
     def request(names: Sequence[str]) -> Prepared:

@@ -465,7 +465,7 @@ class Fetcher:
     def _on_partition_data(
         self, node: int, state: PartitionState, entry: PartitionData, siblings: list[CompletedFetch]
     ) -> CompletedFetch | None:
-        """Handle one partition of a response. Return its records, or None without records to return."""
+        """Handle one partition of a response. Return the records, or None if there are none to return."""
         core = self._core
         if entry.error_code:
             self._on_partition_error(node, state, entry)

@@ -214,7 +214,7 @@ class PartitionState:
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
     def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Set the position and start fetching from it. Used for committed offsets, lookups and seeks."""
+        """Set the position, and start fetching from it."""
         self._invalidate()
         move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset

@@ -269,7 +269,7 @@ class ClientTelemetry:
         self._apply(Rejected(code))
 
     def _on_failure(self, call: Call) -> None:
-        """Handle a request without a readable response."""
+        """Handle a request that the broker does not support, or that received no valid response."""
         log.debug("%s failed: %s", call.name, call.error)
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
 

@@ -51,7 +51,10 @@ class Lanes:
         self._int64_windows = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return lanes on the same bytes, one from each `start` to its `stop`. Both arrays are ascending."""
+        """Return new lanes over the same bytes: lane i extends from `start[i]` to `stop[i]`.
+
+        The offsets in `start` and in `stop` are ascending.
+        """
         inner = Lanes.__new__(Lanes)
         inner._set_lanes(self.data, start.copy(), stop)
         return inner

@@ -125,7 +125,10 @@ def _reset_session_timer(state: JavaState) -> None:
 
 
 def _delay_next_heartbeat(state: JavaState) -> None:
-    """Delay the heartbeat after a failed one by the backoff, which grows with each failure in Kafka 4.3."""
+    """After a failed heartbeat, delay the next one by the backoff.
+
+    In Kafka 4.3, the backoff grows with each consecutive failure.
+    """
     factor = 1 if state.release.commits_synchronously else 2 ** min(state.heartbeat_failures, 4)
     state.heartbeat_at = state.now + min(RETRY_BACKOFF_MS * factor, 1_000)
     state.heartbeat_failures += 1

@@ -265,8 +265,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
     for consumer in consumers(world):
         if not consumer.options.enable_auto_commit:
             continue
-        # The uncommitted positions after delivered records, first of owned partitions, then of revoked
-        # partitions without a new owner.
+        # Partition -> the position after the last delivered record, if that position is not yet committed.
+        # `owned_offsets` has the owned partitions, and `revoked_offsets` the revoked ones.
         owned_offsets: dict[TopicPartition, int] = {}
         revoked_offsets: dict[TopicPartition, int] = {}
         committed: dict[TopicPartition, int] = {}

@@ -208,7 +208,7 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
     """Read the output of `save`: the arguments of the world, and its commands.
 
     `assignors` replace the saved assignors of the same names. Raises ConfigError for lines that `save` does
-    not write, and for a missing assignor.
+    not write, and if `assignors` does not contain a saved assignor.
     """
     assignors_by_name = {assignor.name: assignor for assignor in assignors}
     arguments: dict[str, Any] | None = None

@@ -102,7 +102,7 @@ Call = Callable[[Any], Any]
 def attempt(kind: Any, broker: str, acts: Sequence[Call], then: Call) -> list[BaseException]:
     """Make the calls `acts` with one new client, and return the error of each call.
 
-    After the calls `acts`, `then` is called with the client, and the client is closed.
+    Afterwards, the function calls `then` with the client, and closes the client.
     """
     earlier = set(opened)
 

@@ -1161,8 +1161,8 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
     """When a static leader returns, it assigns the partitions that were added in the meantime.
 
     Regression (chaos seed 198): while the leader was absent, the group kept the leader's last assignment.
-    When the leader returned, it assumed that this assignment was based on the leader's current metadata. So
-    the leader did not notice the added partition.
+    When the leader returned, it wrongly took its current metadata as the basis of this assignment, and so
+    did not notice the added partition.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

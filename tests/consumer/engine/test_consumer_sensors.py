@@ -73,9 +73,9 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert world.run(until=lambda: len(a.records) == 10)
     snapshot = metrics(world, a)
     of_t0: dict[str, Any] = {"topic": "t", "partition": 0}
-    # Polls return 4, 4 and 2 records within one millisecond. After them, the lag is 6, 2 and 0, and the lead
-    # is 4, 8 and 10. For each second, only the largest and the last lag, and the smallest and the last lead,
-    # are recorded.
+    # Three polls within one millisecond return 4, 4 and 2 records. The lag after each poll is 6, 2 and 0, and
+    # the lead is 4, 8 and 10. The sensors record only the largest and the last lag, and the smallest and the
+    # last lead, of each second.
     assert snapshot.value("records-lag", **of_t0) == 0
     assert snapshot.value("records-lag-max", **of_t0) == snapshot.value("records-lag-max") == 6
     assert snapshot.value("records-lag-avg", **of_t0) == (6 + 0) / 2

@@ -360,7 +360,10 @@ def test_an_error_that_a_handler_raises_again_has_one_note(server: Server) -> No
 
 
 def test_a_handler_that_does_not_return_in_time_is_cancelled_and_reported(server: Server) -> None:
-    """A handler must return within `max_poll_interval_ms` after the end of its claim."""
+    """When the handler of one claim returns, the session ends, and with it all claims.
+
+    A handler that does not return within `max_poll_interval_ms` after the end of its claim is cancelled.
+    """
 
     class Stays(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
