@@ -120,7 +120,7 @@ class ReportIntervals(msgspec.Struct):
     interval_ms: int = FIRST_REPORT_INTERVAL_MS
 
     def advance_if_due(self, now: int) -> bool:
-        """Schedule the next report if one is due at `now`. Return whether one is due."""
+        """If a report is due at `now`, schedule the next one and return True; else return False."""
         if now < self.next_at:
             return False
         self.next_at = now + self.interval_ms

@@ -196,7 +196,8 @@ class LoopThread(Generic[T]):
                 await asyncio.wait(tasks, timeout=CHECK_S)
             self._loop.stop()
 
-        def start_stop_task() -> None:  # Once: several threads may call `close`.
+        def start_stop_task() -> None:
+            # The task is created only once, because several threads may call `close`.
             self._stop_task = self._stop_task or self._loop.create_task(stop())
 
         # A RuntimeError means that another thread has closed the loop.

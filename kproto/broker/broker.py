@@ -118,7 +118,7 @@ class Broker:
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connection to close at a deadline -> the last response, if any, and the reason for the log.
+        # Connection to close at a deadline -> the last response or None, and the reason of the close.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent, so that their next request may be served.

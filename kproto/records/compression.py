@@ -68,7 +68,7 @@ Begins = Callable[[memoryview], bool]
 # The minimum estimate, in bytes, of an unknown decompressed size: four times Kafka's default of batch.size.
 _MIN_ESTIMATE = 64 << 10
 
-# The indexes of the codecs in `CODECS`, which are their numbers in batches.
+# The numbers of the codecs in batches, which are also the codecs' indexes in `CODECS`.
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 
 _uint32 = struct.Struct("<I").unpack_from

@@ -52,7 +52,7 @@ def a_commit_for_a_missing_partition(stage: Stage) -> None:
 def join_errors_are_raised(stage: Stage) -> None:
     """One poll raises the error of a JoinGroup response, and the next poll joins again.
 
-    Each error code is tried once.
+    The scenario injects each error code into one JoinGroup response.
     """
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)

@@ -204,7 +204,7 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
 @pytest.mark.parametrize(
     ("end", "rows"),
     [
-        # The end advances without rows.
+        # The end of partition T0 advances, although the batch returns no row of it.
         ({T0: 5, T1: 0}, []),
         # The batch ends at offset 4 but returns row 4, so the next batch returns row 4 again.
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),

@@ -64,7 +64,10 @@ def sees_the_tags_of_each_element(make: Make) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn, version: int) -> Alike:
-    """Draw a message whose arrays have runs of elements of equal encoded length, some with tagged fields."""
+    """Draw a message with an array in which consecutive elements often have the same encoded length.
+
+    In versions with tag sections, some of the elements have an unknown tagged field.
+    """
     things: list[Thing] = []
     few = from_message(Alike, version, unknown_tags=True).map(lambda drawn: drawn.things[:1])
     for pattern in draw(st.lists(few, max_size=5)):

@@ -29,7 +29,7 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
     The count is the number of records according to the headers.
 
     If a batch has an invalid offset, the last value is the error, and the other values cover only the batches
-    before it. Raises RecordError if there is no batch before it, or no complete batch at all.
+    before it. Raises RecordError if the first batch is invalid, or if the data contains no complete batch.
     """
     batch_start, data_size, record_count = 0, len(data), 0
     last_offset, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None

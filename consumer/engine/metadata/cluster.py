@@ -64,7 +64,8 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    # Number of responses in a row with an older epoch while the leader is not in the cluster.
+    # Number of consecutive responses with an epoch older than `leader_epoch`. It is 0 if the leader is in the
+    # cluster.
     older_responses: int = 0
 
     def count_older_response(self, brokers: Container[int | None]) -> bool:

@@ -597,7 +597,10 @@ class NetworkClient:
         self.sensors.add_to(snapshot, self.view, self.bootstrap, len(self._connections))
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
-        """Close one connection, so that its calls fail now. Used when the coordinator moves (M26)."""
+        """Close one connection, so that its calls fail now, without a backoff before the next connection.
+
+        The engine calls this method when the group's coordinator is lost (M26).
+        """
         broker = self.view.brokers.get(node)
         connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
         if connection is not None:

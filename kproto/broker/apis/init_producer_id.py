@@ -29,7 +29,7 @@ def handle_init_producer_id(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: InitProducerIdRequest) -> Authorized:
-    """Require WRITE on the transactional id, or permission for an idempotent producer.
+    """Require WRITE on the transactional id, if the request has one.
 
     A producer without a transactional id needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
     (KIP-679).

@@ -1,11 +1,11 @@
 """The callbacks and the assignment around a join (ConsumerCoordinator).
 
 * With auto commit, onJoinPrepare commits the positions before it calls the listener (M75). If the membership
-  is lost, it calls onPartitionsLost (M76).
+  is lost, onJoinPrepare calls the listener's onPartitionsLost (M76).
 
 * If the membership is not lost, onJoinPrepare calls onPartitionsRevoked (M77, M78). An EAGER member passes
   all its partitions, even if it has none. A COOPERATIVE member passes the partitions of topics to which it no
-  longer subscribes, and omits the call if there are none.
+  longer subscribes, and omits the call if there are no such partitions.
 
 * onJoinComplete checks the assignment, then calls the listener (M82, M91): first onPartitionsRevoked, then
   onPartitionsAssigned. onPartitionsAssigned is called even if no partition is new.

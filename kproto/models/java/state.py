@@ -305,7 +305,7 @@ class JavaState:
     assigned: dict[TopicPartition, TopicPartitionState] = field(
         default_factory=dict[TopicPartition, TopicPartitionState]
     )
-    group_topics: frozenset[str] = frozenset()  # The leader's: topics of all members.
+    group_topics: frozenset[str] = frozenset()  # In the leader: the topics of all members.
 
     # AbstractCoordinator
     state: JavaMemberState = M.UNJOINED

@@ -35,8 +35,8 @@ MAX_VERSION: Final[KafkaVersion] = (4, 1, 0, 0)
 GROUPS_SINCE: Final[KafkaVersion] = (0, 10, 2, 0)
 INSTANCES_SINCE: Final[KafkaVersion] = (2, 3, 0, 0)
 
-# Request -> oldest Kafka release -> request version. Versions that are older than sarama's consumer groups
-# are left out.
+# Request -> oldest Kafka release -> request version. The versions that only a Config.Version before
+# `GROUPS_SINCE` would select are left out.
 SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {
         (0, 10, 1): 3,

@@ -11,8 +11,9 @@ from ..world import Consumer, ModelClient, Observation, World
 
 Invariant = Callable[[World], None]
 
+# The kinds of observations that end a consumer's ownership of partitions.
 END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
-# The kinds of observations that change a position. The kinds in END_KINDS end the ownership.
+# The kinds of observations that change or remove the position in a partition.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
 # The time in ms by which an operation may exceed its deadline, because the world may first process a tick and
