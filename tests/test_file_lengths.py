@@ -27,6 +27,7 @@ LONG_FILES = {
     "consumer/aio/admin.py": _ADMIN,
     "consumer/blocking/admin.py": "tests/consumer/blocking/update_admin.py writes its methods",
     "consumer/engine/consumer.py": _POLL,
+    "consumer/engine/fetch/buffers.py": _POLL,
     "consumer/engine/fetch/fetcher.py": _POLL,
     "consumer/engine/positions/partition_states.py": _POLL,
     "consumer/operations/polls.py": _POLL,
@@ -44,6 +45,7 @@ LONG_FILES = {
     "kproto/models/java/kafka_consumer.py": _CLASS,
     "kproto/models/librdkafka/state.py": _CLASS,
     "kproto/scenarios/offset_minus_1000.py": "one document, whose stories share its events",
+    "kproto/testing/world/world.py": "one class, `World`, with all methods that a test calls",
     "kproto/testing/world/consumers.py": "one simulated client, with all methods that a test calls",
 }
 

@@ -26,7 +26,7 @@ from kproto.records.reader import has_too_many_records
 
 from ..engine.fetch.buffers import MAX_DECODED_BYTES, MAX_DECODED_RATIO, CompletedFetch
 from ..schema_registry.wire_format import id_header
-from .offsets import Range
+from .ranges import Range
 from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
 from .values.arrow_types import arrow_type
 from .values.wire_format import ids_from_headers

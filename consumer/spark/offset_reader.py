@@ -48,8 +48,9 @@ from ..engine.metadata.cluster import TopicView
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES, RESPONSE_OVERHEAD_BYTES
 from ..errors import broker_error
 from .java_regex import matcher
-from .offsets import DataLoss, Positions, View, check_partitions, clamp_starts
+from .offsets import DataLoss, Positions, View
 from .options import Options
+from .ranges import check_partitions, clamp_starts
 from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, SpecificOffsets, Topics
 
 T = TypeVar("T")

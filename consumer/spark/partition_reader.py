@@ -49,8 +49,8 @@ from ..engine.admin.records import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Aborted, Builder, RecordBatch, batches_before, split_compressed
 from .offset_reader import connect, report_losses, retry_while_unreachable
-from .offsets import Range
 from .options import Options
+from .ranges import Range
 from .security import kafka_option_names_in_errors
 from .slices import Slice
 

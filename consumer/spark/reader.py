@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from ..clock import wall
 from .offset_reader import OffsetReader, report_losses
-from .offsets import batch_ranges, split
 from .options import Options
+from .ranges import batch_ranges, split
 from .schema import checked
 from .security import kafka_option_names_in_errors
 from .selection import LogEdge

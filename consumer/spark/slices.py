@@ -20,7 +20,7 @@ from uuid import UUID
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from .offsets import Range
+from .ranges import Range
 
 # The properties that the driver sets for each action on a DataFrame: SQLExecution.EXECUTION_ID_KEY and
 # QUERY_ID_KEY.

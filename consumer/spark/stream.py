@@ -65,12 +65,10 @@ from .offsets import (
     describe_trimmed,
     find_changes,
     moved,
-    ranges,
     should_wait,
-    split,
-    waiting,
 )
 from .options import Options
+from .ranges import ranges, split, waiting
 from .schema import checked
 from .security import kafka_option_names_in_errors
 from .selection import LogEdge, partition_filter

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from consumer.spark.arrow import PIECE_BYTES, ROWS, Builder, batches_before, split_compressed
-from consumer.spark.offsets import Range
+from consumer.spark.ranges import Range
 from kproto.errors import RecordError
 from kproto.records import batches, encode_batch
 from kproto.records.record import Record

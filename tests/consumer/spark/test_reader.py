@@ -19,8 +19,9 @@ from pyspark.sql.types import ArrayType, StructType
 from consumer.engine.network.call import Call
 from consumer.spark import partition_reader
 from consumer.spark.arrow import ROWS
-from consumer.spark.offsets import DataLoss, Range
+from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse
+from consumer.spark.ranges import Range
 from consumer.spark.schema import HEADERS, checked
 from consumer.spark.slices import Slice
 from kproto.errors import ConfigError, RecordError, RequestTimedOut

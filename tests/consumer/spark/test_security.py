@@ -17,8 +17,8 @@ import pytest
 from consumer import Admin, Producer
 from consumer.security import security_options
 from consumer.spark.offset_reader import OffsetReader
-from consumer.spark.offsets import Range
 from consumer.spark.options import Options, parse
+from consumer.spark.ranges import Range
 from consumer.spark.security import SecurityProperties, kafka_option_names_in_errors
 from kproto.broker.server import running
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from consumer.spark.arrow import Builder
-from consumer.spark.offsets import Range
 from consumer.spark.options import parse
+from consumer.spark.ranges import Range
 from consumer.spark.schema import COLUMNS, full_schema
 from consumer.spark.values import ColumnFormat
 from kproto.records import encode_batch
