@@ -864,8 +864,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Change the finalized levels of features, for example of "metadata.version" (KIP-584).
 
-        Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
-        changes and changes nothing. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
+        Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller only checks
+        the changes. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
         """
         limit = self._runner.timeout_ms(timeout)
         plan = feature_plans.update_features(

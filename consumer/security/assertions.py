@@ -5,10 +5,9 @@ grants: the JWT bearer grant (KIP-1139), or client credentials with a client ass
 
 Rules:
 
-* The header and the claims are those of Java's JwtBearerJwtRetriever, from these sources in order: the
-  options `aud`, `iss` and `sub`; the header and payload of the template file; the client's `typ` and `alg`,
-  `iat`, `exp`, `nbf` and, if configured, `jti`. A later source replaces a field with the same name from an
-  earlier one.
+* The header and the claims are those of Java's JwtBearerJwtRetriever. Three sources set their fields in this
+  order: the options set `aud`, `iss` and `sub`; the template file may set any field; the client sets `typ`,
+  `alg`, `iat`, `exp`, `nbf` and, if configured, `jti`. A later source replaces a field of an earlier source.
 
 * The files are read when a client is created, so that an invalid file raises ConfigError. They are read again
   for each token, so a key may be replaced without a restart. If a file has become invalid, no new token is

@@ -40,10 +40,11 @@ class QuorumReplicaState(msgspec.Struct, frozen=True):
     `replica_directory_id` is None if the broker is older than 3.9. `log_end_offset` is None if the replica
     has not fetched yet.
 
-    `last_fetch_timestamp` is the time of the last fetch (ms since 1970), or None if unknown.
+    `last_fetch_timestamp` is the time of the last fetch (ms since 1970), or None if the leader does not
+    report it.
 
     `last_caught_up_timestamp` is the last time (ms since 1970) at which the replica had caught up with the
-    leader's log, or None if unknown.
+    leader's log, or None if the leader does not report it.
 
     Java: QuorumInfo.ReplicaState.
     """

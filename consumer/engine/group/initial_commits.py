@@ -161,8 +161,8 @@ class InitialCommits:
     ) -> tuple[int, str]:
         """Record the committed offsets that the response contains.
 
-        Return the error code, and the reason to repeat the lookup ("" if the lookup has succeeded). The code
-        is 0, with a reason, if the response does not contain the group.
+        Return the error code and the reason of the failure: 0 and "" if the lookup has succeeded. If the
+        response does not contain the group, the code is 0, but the reason is not empty.
         """
         core = self._core
         result = offset_fetch_result(core.view, response, call.version, core.options.group_id or "")

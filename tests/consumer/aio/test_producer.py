@@ -41,7 +41,10 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
 
 
 class Pauses:
-    """Replaces asyncio in the producer's module. Records pauses; cancels them if `is_cancelled` is set."""
+    """Replaces asyncio in the producer's module.
+
+    `sleep` records each pause, and raises CancelledError if `is_cancelled` is set.
+    """
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
