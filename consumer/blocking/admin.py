@@ -29,7 +29,11 @@ from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
 from ..engine.admin.cluster_descriptions import ClusterDescription
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
-from ..engine.admin.credentials import ScramCredentialInfo, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from ..engine.admin.credentials import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from ..engine.admin.delegation_tokens import DelegationToken
 from ..engine.admin.features import FeatureMetadata, FeatureUpdate
 from ..engine.admin.group_descriptions import GroupDescription
@@ -39,7 +43,12 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.quorum import QuorumInfo, RaftVoterEndpoint
 from ..engine.admin.quotas import ClientQuotaEntity
 from ..engine.admin.records import FetchedBytes, OffsetAt
-from ..engine.admin.replicas import LogDirDescription, PartitionReassignment, ReplicaLogDirInfo, TopicPartitionReplica
+from ..engine.admin.replicas import (
+    LogDirDescription,
+    PartitionReassignment,
+    ReplicaLogDirInfo,
+    TopicPartitionReplica,
+)
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
@@ -102,9 +111,7 @@ class Admin(BoundToProcess, Block):
 
     # ---- any request
 
-    def request(
-        self, request: Message | Prepared, node: Route = None, timeout: float | None = None
-    ) -> Any:
+    def request(self, request: Message | Prepared, node: Route = None, timeout: float | None = None) -> Any:
         """Send a request in the highest version that both sides support, and return its response.
 
         The class of the response depends on the request's class: the response to a ListGroupsRequest
@@ -169,9 +176,7 @@ class Admin(BoundToProcess, Block):
 
     # ---- metadata
 
-    def metadata(
-        self, topics: Iterable[str] | None = None, timeout: float | None = None
-    ) -> ClusterView:
+    def metadata(self, topics: Iterable[str] | None = None, timeout: float | None = None) -> ClusterView:
         """Request the metadata of `topics` (None: all topics), and return the updated view."""
         return run_to_end(self._operations.metadata(topics, timeout))
 
@@ -208,7 +213,15 @@ class Admin(BoundToProcess, Block):
         default. With `exist_ok`, an existing topic counts as created if it has at least as many partitions.
         Otherwise an existing topic raises BrokerError.
         """
-        run_to_end(self._operations.create_topics(topics, replication_factor=replication_factor, configs=configs, exist_ok=exist_ok, timeout=timeout))
+        run_to_end(
+            self._operations.create_topics(
+                topics,
+                replication_factor=replication_factor,
+                configs=configs,
+                exist_ok=exist_ok,
+                timeout=timeout,
+            )
+        )
 
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Add partitions to topics. `totals` maps a topic to its new total number of partitions.
@@ -262,7 +275,18 @@ class Admin(BoundToProcess, Block):
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
         offset. After a retriable error code, call this method again.
         """
-        return run_to_end(self._operations.fetch(wants, isolation=isolation, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partition_max_bytes=partition_max_bytes, lent=lent, timeout=timeout))
+        return run_to_end(
+            self._operations.fetch(
+                wants,
+                isolation=isolation,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                lent=lent,
+                timeout=timeout,
+            )
+        )
 
     def produce(
         self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
@@ -297,7 +321,11 @@ class Admin(BoundToProcess, Block):
         Without `partitions`, all committed offsets of the group are returned. With `require_stable` the call
         waits for open transactions that commit offsets of the group (KIP-447).
         """
-        return run_to_end(self._operations.committed_offsets(group, partitions, require_stable=require_stable, timeout=timeout))
+        return run_to_end(
+            self._operations.committed_offsets(
+                group, partitions, require_stable=require_stable, timeout=timeout
+            )
+        )
 
     # ---- groups
 
@@ -316,7 +344,11 @@ class Admin(BoundToProcess, Block):
         Raises PartialFailure, keyed by node id, for example because brokers before Kafka 2.6 cannot filter by
         state, and brokers before 3.8 cannot filter by type. Java: Admin.listGroups.
         """
-        return run_to_end(self._operations.list_groups(states=states, types=types, protocol_types=protocol_types, timeout=timeout))
+        return run_to_end(
+            self._operations.list_groups(
+                states=states, types=types, protocol_types=protocol_types, timeout=timeout
+            )
+        )
 
     def group(self, group: str, timeout: float | None = None, *, require_stable: bool = False) -> Group:
         """Return the group's state, committed offsets and lag, and its members with their partitions.
@@ -350,7 +382,15 @@ class Admin(BoundToProcess, Block):
         The configs of a broker are requested from that broker, and the configs of other resources from any
         broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
-        return run_to_end(self._operations.describe_configs(resources, names=names, include_synonyms=include_synonyms, include_documentation=include_documentation, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_configs(
+                resources,
+                names=names,
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+                timeout=timeout,
+            )
+        )
 
     def incremental_alter_configs(
         self,
@@ -365,7 +405,9 @@ class Admin(BoundToProcess, Block):
         changed. With `validate_only` the brokers check the changes and change nothing. Java:
         Admin.incrementalAlterConfigs.
         """
-        run_to_end(self._operations.incremental_alter_configs(changes, validate_only=validate_only, timeout=timeout))
+        run_to_end(
+            self._operations.incremental_alter_configs(changes, validate_only=validate_only, timeout=timeout)
+        )
 
     def list_config_resources(
         self, types: Iterable[str] = (), *, timeout: float | None = None
@@ -411,7 +453,11 @@ class Admin(BoundToProcess, Block):
         Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for a missing
         topic. Java: Admin.describeTopics.
         """
-        return run_to_end(self._operations.describe_topics(topics, include_authorized_operations=include_authorized_operations, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_topics(
+                topics, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     # ---- ACLs and credentials
 
@@ -489,7 +535,9 @@ class Admin(BoundToProcess, Block):
         "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
         With `validate_only` the changes are checked but not made. Java: Admin.alterClientQuotas.
         """
-        run_to_end(self._operations.alter_client_quotas(changes, validate_only=validate_only, timeout=timeout))
+        run_to_end(
+            self._operations.alter_client_quotas(changes, validate_only=validate_only, timeout=timeout)
+        )
 
     def create_delegation_token(
         self,
@@ -505,7 +553,11 @@ class Admin(BoundToProcess, Block):
         `delegation.token.max.lifetime.ms` applies. The client must have authenticated, but not with a
         delegation token. Java: Admin.createDelegationToken.
         """
-        return run_to_end(self._operations.create_delegation_token(renewers=renewers, owner=owner, max_lifetime_ms=max_lifetime_ms, timeout=timeout))
+        return run_to_end(
+            self._operations.create_delegation_token(
+                renewers=renewers, owner=owner, max_lifetime_ms=max_lifetime_ms, timeout=timeout
+            )
+        )
 
     def renew_delegation_token(
         self, hmac: bytes, *, renew_period_ms: int | None = None, timeout: float | None = None
@@ -515,7 +567,9 @@ class Admin(BoundToProcess, Block):
         Returns the time in ms since 1970 at which the token expires. Without `renew_period_ms` the broker's
         `delegation.token.expiry.time.ms` applies. Java: Admin.renewDelegationToken.
         """
-        return run_to_end(self._operations.renew_delegation_token(hmac, renew_period_ms=renew_period_ms, timeout=timeout))
+        return run_to_end(
+            self._operations.renew_delegation_token(hmac, renew_period_ms=renew_period_ms, timeout=timeout)
+        )
 
     def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
@@ -524,7 +578,9 @@ class Admin(BoundToProcess, Block):
 
         Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
         """
-        return run_to_end(self._operations.expire_delegation_token(hmac, expiry_period_ms=expiry_period_ms, timeout=timeout))
+        return run_to_end(
+            self._operations.expire_delegation_token(hmac, expiry_period_ms=expiry_period_ms, timeout=timeout)
+        )
 
     def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
@@ -551,7 +607,11 @@ class Admin(BoundToProcess, Block):
         only transactions that have been open for longer than this time are listed (KIP-994, Kafka 3.8 and
         later). Raises PartialFailure, keyed by node id. Java: Admin.listTransactions.
         """
-        return run_to_end(self._operations.list_transactions(states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms, timeout=timeout))
+        return run_to_end(
+            self._operations.list_transactions(
+                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms, timeout=timeout
+            )
+        )
 
     def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None
@@ -591,7 +651,15 @@ class Admin(BoundToProcess, Block):
         through the transaction coordinator, and does not change its state. So use this method only for a
         transaction that the coordinator does not know. Java: Admin.abortTransaction.
         """
-        run_to_end(self._operations.abort_transaction(partition, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, timeout=timeout))
+        run_to_end(
+            self._operations.abort_transaction(
+                partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timeout=timeout,
+            )
+        )
 
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None
@@ -617,11 +685,15 @@ class Admin(BoundToProcess, Block):
         With `include_fenced_brokers` the method raises UnsupportedVersion if the broker is older than Kafka
         4.1 (KIP-1073). Java: Admin.describeCluster.
         """
-        return run_to_end(self._operations.describe_cluster(include_authorized_operations=include_authorized_operations, include_fenced_brokers=include_fenced_brokers, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_cluster(
+                include_authorized_operations=include_authorized_operations,
+                include_fenced_brokers=include_fenced_brokers,
+                timeout=timeout,
+            )
+        )
 
-    def describe_features(
-        self, node: int | None = None, *, timeout: float | None = None
-    ) -> FeatureMetadata:
+    def describe_features(self, node: int | None = None, *, timeout: float | None = None) -> FeatureMetadata:
         """Return the finalized features of the cluster, and those that the broker `node` supports (KIP-584).
 
         Without `node` the request goes to any broker. Java: Admin.describeFeatures.
@@ -663,7 +735,11 @@ class Admin(BoundToProcess, Block):
         `directory_id` is the id of the controller's metadata directory. With `cluster_id` the call fails in
         any other cluster. Java: Admin.addRaftVoter.
         """
-        run_to_end(self._operations.add_raft_voter(voter_id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout))
+        run_to_end(
+            self._operations.add_raft_voter(
+                voter_id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout
+            )
+        )
 
     def remove_raft_voter(
         self,
@@ -677,7 +753,9 @@ class Admin(BoundToProcess, Block):
 
         Takes the arguments of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
         """
-        run_to_end(self._operations.remove_raft_voter(voter_id, directory_id, cluster_id=cluster_id, timeout=timeout))
+        run_to_end(
+            self._operations.remove_raft_voter(voter_id, directory_id, cluster_id=cluster_id, timeout=timeout)
+        )
 
     def unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
         """Unregister a broker that no longer exists. `broker` is its node id (KIP-631).
@@ -694,9 +772,7 @@ class Admin(BoundToProcess, Block):
         """
         run_to_end(self._operations.unregister_controller(controller, timeout=timeout))
 
-    def force_terminate_transaction(
-        self, transactional_id: str, *, timeout: float | None = None
-    ) -> None:
+    def force_terminate_transaction(self, transactional_id: str, *, timeout: float | None = None) -> None:
         """Abort the open or prepared transaction of this transactional id, and fence its producer (KIP-939).
 
         Java: Admin.forceTerminateTransaction.
@@ -785,7 +861,11 @@ class Admin(BoundToProcess, Block):
         Raises PartialFailure, for example for a group that does not exist. To get the offsets and the
         lag of a group as well, call `group`. Java: Admin.describeConsumerGroups.
         """
-        return run_to_end(self._operations.describe_consumer_groups(groups, include_authorized_operations=include_authorized_operations, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_consumer_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     def describe_classic_groups(
         self,
@@ -798,7 +878,11 @@ class Admin(BoundToProcess, Block):
 
         Raises PartialFailure. Java: Admin.describeClassicGroups.
         """
-        return run_to_end(self._operations.describe_classic_groups(groups, include_authorized_operations=include_authorized_operations, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_classic_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     def describe_share_groups(
         self,
@@ -811,7 +895,11 @@ class Admin(BoundToProcess, Block):
 
         Raises PartialFailure. Java: Admin.describeShareGroups.
         """
-        return run_to_end(self._operations.describe_share_groups(groups, include_authorized_operations=include_authorized_operations, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_share_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     def describe_streams_groups(
         self,
@@ -824,7 +912,11 @@ class Admin(BoundToProcess, Block):
 
         Raises PartialFailure. Java: Admin.describeStreamsGroups.
         """
-        return run_to_end(self._operations.describe_streams_groups(groups, include_authorized_operations=include_authorized_operations, timeout=timeout))
+        return run_to_end(
+            self._operations.describe_streams_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     # ---- members and offsets of groups
 
@@ -842,7 +934,11 @@ class Admin(BoundToProcess, Block):
         Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
         Admin.removeMembersFromConsumerGroup.
         """
-        run_to_end(self._operations.remove_members_from_consumer_group(group, group_instance_ids, reason=reason, timeout=timeout))
+        run_to_end(
+            self._operations.remove_members_from_consumer_group(
+                group, group_instance_ids, reason=reason, timeout=timeout
+            )
+        )
 
     def delete_consumer_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -869,7 +965,11 @@ class Admin(BoundToProcess, Block):
         PartialFailure, keyed by group, if a group's offsets cannot be read. Java:
         Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
         """
-        return run_to_end(self._operations.list_consumer_group_offsets(groups, require_stable=require_stable, timeout=timeout))
+        return run_to_end(
+            self._operations.list_consumer_group_offsets(
+                groups, require_stable=require_stable, timeout=timeout
+            )
+        )
 
     def alter_consumer_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
