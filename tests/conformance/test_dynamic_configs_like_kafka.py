@@ -155,6 +155,13 @@ def test_both_brokers_report_values_and_synonyms_alike(
 
 
 @pytest.mark.kafka
+def test_both_brokers_report_configs_without_a_default_alike(pair: tuple[Socket, Socket]) -> None:
+    for name in ("broker.rack", "node.id", "sasl.oauthbearer.expected.issuer"):
+        kafka, ours = (describe(client, "1", name) for client in pair)
+        assert kafka == ours, name
+
+
+@pytest.mark.kafka
 def test_both_brokers_report_the_synonyms_of_topic_configs_alike(pair: tuple[Socket, Socket]) -> None:
     name = f"synonyms-{time.time_ns()}"
     described: list[dict[str, Any]] = []

@@ -84,7 +84,7 @@ def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsRe
     return [
         _describe_broker_config(broker, config, value, name)
         for config, value in values.items()
-        if broker_synonyms(broker, config)
+        if broker_synonyms(broker, config) or broker_config_type(config) is not ConfigType.UNKNOWN
     ]
 
 
@@ -99,7 +99,7 @@ def _describe_broker_config(
     if broker_name == ALL:
         synonyms = [synonym for synonym in synonyms if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
     config_type = broker_config_type(config)
-    source = synonyms[0].source
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     if is_sensitive := config_type in (ConfigType.PASSWORD, ConfigType.UNKNOWN):
         synonyms = [
             DescribeConfigsSynonym(name=config, value=None, source=synonym.source)
@@ -108,7 +108,7 @@ def _describe_broker_config(
         ]
     return DescribeConfigsResourceResult(
         name=config,
-        value=None if is_sensitive else value,
+        value=None if is_sensitive or not synonyms else value,
         read_only=config not in DYNAMIC,
         config_source=source,
         is_sensitive=is_sensitive,
@@ -121,15 +121,20 @@ def _describe_broker_config(
 def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     """Return the values of a broker config from all its sources, in order of precedence.
 
-    A config without a type has no default, as in Kafka. If it is not set, it has no synonyms.
+    As in Kafka, some configs have no default: configs without a type, node.id, and texts that are empty
+    unless they are set, such as broker.rack. Without a default, a config that is not set has no synonyms.
     """
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
+    is_set = static != default or name == "node.id"
+    config_type = broker_config_type(name)
+    is_empty_text = config_type is ConfigType.STRING and not default
+    has_default = not (config_type is ConfigType.UNKNOWN or is_empty_text or name == "node.id")
     values_by_source = [
         (ConfigSource.DYNAMIC_BROKER, dynamic.values(str(broker.node.id)).get(name)),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.values(ALL).get(name)),
-        (ConfigSource.STATIC_BROKER, None if static == default else static),
-        (ConfigSource.DEFAULT, None if broker_config_type(name) is ConfigType.UNKNOWN else default),
+        (ConfigSource.STATIC_BROKER, static if is_set else None),
+        (ConfigSource.DEFAULT, default if has_default else None),
     ]
     return [
         DescribeConfigsSynonym(name=name, value=value, source=source)

@@ -159,6 +159,23 @@ def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
     assert described["sasl.enabled.mechanisms"] is ConfigType.LIST
 
 
+def test_configs_without_a_default_have_only_the_values_that_are_set() -> None:
+    """As in Kafka, broker.rack is null unless it is set, and node.id is always set."""
+
+    def describe(stage: Stage, name: str) -> tuple[Any, ...]:
+        resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[name])
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        [config] = stage.client().ask(request).results[0].configs
+        synonyms = [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
+        return config.value, config.config_source, synonyms
+
+    static, default = 4, 5
+    assert describe(Stage(), "broker.rack") == (None, default, [])
+    assert describe(Stage(broker_rack="r1"), "broker.rack") == ("r1", static, [("broker.rack", "r1", static)])
+    assert describe(Stage(), "node.id") == ("1", static, [("node.id", "1", static)])
+    assert describe(Stage(), "sasl.oauthbearer.jwks.endpoint.url") == (None, default, [])
+
+
 @pytest.mark.parametrize("broker", ["1", ""])
 @pytest.mark.parametrize("name", ["broker.rack", "log.retention.bytes", "log.cleanup.policy"])
 def test_a_config_whose_row_has_the_type_password_is_not_shown(
