@@ -216,8 +216,8 @@ class Runtime:
     async def callback_finished(self, deadline: int | None = None) -> bool:
         """Wait until the running callback has ended; return True at once if no callback runs.
 
-        If the callback raised an exception, raise the exception. Return False if `deadline` (ms) is reached
-        first.
+        If the callback raised an exception, raise the exception. Return False if the callback is still
+        running at `deadline` (ms).
         """
         return True
 

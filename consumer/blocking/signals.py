@@ -5,7 +5,7 @@ engine in an inconsistent state.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
 during a change, the application's handlers are replaced by one that records the signal. At the end of the
-change, some microseconds later, the application's handlers are set again, and the handlers of the recorded
+change, a few microseconds later, the application's handlers are set again, and the handlers of the recorded
 signals are called. (asyncio's Runner replaces the handler of SIGINT in a similar way.)
 """
 

@@ -247,7 +247,7 @@ class Metrics:
     def value(self, name: str, **tags: object) -> float | None:
         """Return the metric value for this name and exactly these tags, ignoring `client-id`.
 
-        Write a hyphen in a tag's name as an underscore: `node_id="node-1"` matches the tag `node-id`.
+        In keywords, an underscore stands for a tag's hyphen: `node_id="node-1"` matches the tag `node-id`.
 
         Raises ConfigError if the snapshot has no such metric. Metrics of a broker, topic or partition are
         missing until the client has used it.

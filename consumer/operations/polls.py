@@ -69,8 +69,8 @@ WARNED = frozenset(
 )
 
 # Longest interval (s) between two checks of an iteration. A check reports the iteration's progress, and asks
-# the engine whether the consumer still owns the held records. If the process was suspended and the wall clock
-# was set back, the iteration notices the suspension at the next check.
+# the engine whether the consumer still owns the held records. Between two checks, a jump of the wall clock
+# shows that the process was suspended. If the clock was also set back, only the next check notices this.
 _MAX_CHECK_INTERVAL_S = 1.0
 
 # Pairs (row, partition): each row at which the partition changes, and the partition that begins there.

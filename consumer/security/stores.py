@@ -188,7 +188,7 @@ def _read_blocks(option: str, value: str, allowed: str) -> _Blocks:
 
 
 def _parse_blocks(text: str) -> _Blocks:
-    """Find the complete blocks in a text. Only the block of an encrypted key keeps its headers."""
+    """Find the complete PEM blocks in a text. Only the block of an encrypted key keeps its header lines."""
     certificates: list[str] = []
     keys: list[str] = []
     for match in _BLOCK.finditer(text):

@@ -26,7 +26,7 @@ _MAX_DURATION_MS = 366 * 86_400_000
 
 # A width (columns) so large that argparse writes each usage message on one line.
 _UNLIMITED_WIDTH = 100_000
-# Escape sequences with which argparse colors usage messages since Python 3.14.
+# The escape sequences with which argparse colors usage messages in Python 3.14 and later.
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 

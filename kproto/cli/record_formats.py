@@ -45,7 +45,9 @@ def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
     r"""Return a key or value for a JSON line: null, the parsed JSON, or a string.
 
     A byte that is not valid UTF-8 is written as an escape such as `\xff`. If `lossless` is set, a value that
-    contains such bytes is {"base64": TEXT}, which `bytes_in_json` reads. Raises ValueError for invalid JSON.
+    contains such bytes is written as {"base64": TEXT}, which `bytes_in_json` reads.
+
+    Raises ValueError for invalid JSON.
     """
     match form:
         case _ if data is None:

@@ -40,7 +40,8 @@ _LABEL_WIDTH = 72
 # The name of the lane of partitions without an owner.
 _NO_OWNER = "standing still"
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
-# The distances in ms between two labels of the time axis. For long spans the distance is a number of days.
+# The possible distances in ms between two labels of the time axis. For longer spans, the distance is a whole
+# number of days.
 _AXIS_STEPS_MS = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000),
     *(_HOUR_MS, 6 * _HOUR_MS, _DAY_MS),
@@ -234,7 +235,7 @@ class _Drawing:
         for event in self.events:
             if event.kind in ("assigned", "generation") and event.generation >= 0:
                 start_times.setdefault(event.generation, event.at)
-        # Each label covers one or more generations: (generation, x).
+        # Each label covers one or more generations, and is a list of pairs (generation, x coordinate).
         labels: list[list[tuple[int, float]]] = []
         reasons = causes(self.events, start_times)
         for generation, at in sorted(start_times.items()):

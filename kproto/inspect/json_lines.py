@@ -72,7 +72,7 @@ def parse_question(line: str | bytes) -> Question:
 
 def _reject_constant(name: str) -> object:
     """Raise BadQuestion for NaN, Infinity and -Infinity, which Python's parser accepts by default."""
-    raise BadQuestion(f'not JSON: {name}; write a float64 as "{name}"')
+    raise BadQuestion(f'not JSON: {name}; write it as the string "{name}"')
 
 
 _parse = json.JSONDecoder(parse_constant=_reject_constant).decode

@@ -1,6 +1,6 @@
 """The partitions of a transaction: AddPartitionsToTxn and AddOffsetsToTxn.
 
-* X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
+* X1: only the current owner of the transactional id, in its newest epoch, may add partitions. The first
   partition starts the transaction and its timeout.
 
 * X6: a client without KIP-890 adds a partition to the transaction before it writes to the partition. The

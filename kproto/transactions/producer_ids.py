@@ -125,7 +125,7 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer with this identity may own the transactional id.
 
-    The request must have no producer id, the current one, or the previous one with its last epoch. A producer
+    The request must have the current producer id, the previous one with its last epoch, or none. A producer
     sends the previous one if the response with the current producer id was lost.
     """
     return (

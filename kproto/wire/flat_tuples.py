@@ -195,9 +195,9 @@ def _read_tags(
 class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements if this loop would take most of the time.
 
-    * Many elements without lists of numbers: strided slices compare the bytes that encode lengths with the
-      bytes of the layout, so that the unpacked rows contain no lengths. If the rows have a value for every
-      field, they already are the resulting tuples.
+    * Many elements without lists of numbers: the bytes that encode lengths are taken with strided slices, and
+      compared with the layout. So the lengths need not be unpacked. If the unpacked rows have a value for
+      every field, they already are the resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
       the same replicas. A full cache shows that most lists differ, so caching then stops.

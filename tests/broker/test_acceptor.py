@@ -38,8 +38,8 @@ def test_a_lasting_error_is_logged_once_per_attempt(
 ) -> None:
     """A lasting error is logged once per attempt to accept.
 
-    For each attempt, `asyncio.Server` calls `accept` `backlog` times, and would log a traceback for each of
-    these calls.
+    `asyncio.Server` would call `accept` up to `backlog` times per attempt, and log a traceback for each call
+    that fails.
     """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)

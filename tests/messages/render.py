@@ -148,8 +148,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # For an API, the text contains the message's name. A request and its response therefore have separate
-        # classes, even if their structs are equal.
+        # The text of a request or response contains its name. So both have separate classes, even if their
+        # structs are equal.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

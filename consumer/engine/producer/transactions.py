@@ -150,9 +150,9 @@ class TransactionManager:
         self._added_groups: set[str] = set()
         # The offsets that are not committed yet.
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
-        self._offsets_expire_at: int | None = None  # Time (ms) at which the offsets time out.
-        # Topic -> topic id of the offsets of this transaction. If a topic is re-created during the
-        # transaction, its offsets are not committed for the new topic (KIP-1319).
+        self._offsets_expire_at: int | None = None  # Time (ms) at which the offsets' commit times out.
+        # Topic -> topic id, for the topics whose offsets this transaction commits. If a topic is re-created
+        # during the transaction, its offsets are not committed for the new topic (KIP-1319).
         self._topic_ids: dict[str, UUID] = {}
         records.gate = self._require_open_transaction
         responses.on_batch_failed = self.on_batch_failed

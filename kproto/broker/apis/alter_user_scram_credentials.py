@@ -26,7 +26,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
-    """Apply the changes of each user. If one change is invalid, all changes of its user are rejected."""
+    """Apply the changes for each user. If one is invalid, all changes for the same user are rejected."""
     request = call.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
     faults = _faults_by_user(broker, request)

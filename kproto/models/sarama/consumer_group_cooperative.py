@@ -3,7 +3,7 @@
 * All generations share one Consume and one session. The member joins with the partitions that it owns. Claims
   that it keeps continue without interruption (M64, M103).
 
-* The member waits for at most Rebalance.Timeout until its revoked claims have ended. It commits their offsets
+* The member waits at most Rebalance.Timeout for its revoked claims to end. It commits their offsets
   with the *new* generation, and then starts the added claims.
 
 * A member that revoked a claim joins again. Its JoinGroup contains no reason.

@@ -25,8 +25,8 @@
   assignment. It does so at the start and then every Metadata.RefreshFrequency (0 disables the later checks).
   A changed count has the same effect as REBALANCE_IN_PROGRESS (M93).
 
-* The leader's check reads the cached metadata, which is refreshed every Metadata.RefreshFrequency, too. So
-  new partitions are noticed after at most two intervals (M204).
+* The leader's check reads the cached metadata, which is refreshed at the same interval. So new partitions are
+  noticed after at most two intervals (M204).
 
 * In release 1.38.1 every member checks the topics that it consumes. If a follower notices new partitions,
   only its own session restarts: the coordinator answers its unchanged JoinGroup with the same generation.

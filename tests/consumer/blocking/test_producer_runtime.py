@@ -30,7 +30,7 @@ def producer() -> Iterator[Producer]:
     [
         # The thread waits without a timeout.
         (None, False, True),
-        # The thread would wake only after linger.ms.
+        # Unless it is woken, the thread sleeps until linger.ms has passed.
         (60_000, False, True),
         # The thread wakes before linger.ms has passed.
         (100, False, False),

@@ -1,4 +1,4 @@
-"""The options of format("kproto") are parsed, or rejected with the allowed values."""
+"""The options of format("kproto") are parsed, or rejected with an error that lists the allowed values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mutants for the scenarios of lesson 001 (docs/lessons/001-new-partitions.md).
 
-The mutants change how five clients detect new partitions, at which offset new partitions start, and other
-behaviour of these clients.
+The mutants change how five clients detect new partitions, at which offset they begin to read them, and some
+of their other behaviour.
 """
 
 from __future__ import annotations

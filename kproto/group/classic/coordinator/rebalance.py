@@ -3,10 +3,11 @@
 * R50: a rebalance that starts in CompletingRebalance discards the assignment, and answers each delayed
   SyncGroup with REBALANCE_IN_PROGRESS.
 
-* R139, R141: the join phase waits for JoinGroup from all members. The longest wait is the largest rebalance
-  timeout of the members at the start of the phase.
+* R139: the join phase waits for JoinGroup from all members. The longest wait is the largest rebalance timeout
+  of the members at the start of the phase.
 
-* R139: in a group that was Empty, the join phase lasts for the initial delay.
+* R141, R142, R143: in a group that was Empty, the join phase lasts for the initial delay. New members extend
+  the delay, at most up to the rebalance timeout of the first member.
 
 * R51, R144: the join phase completes early when all members have joined and no member id is pending.
 

@@ -458,7 +458,7 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A batch's list of timestamp runs.
+    """A batch's list of timestamp runs: series of records with the same timestamp.
 
     The first call of `append` calls `send` before it appends, like a signal handler that interrupts a send
     and sends a record itself.
