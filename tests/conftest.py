@@ -42,7 +42,7 @@ if os.environ.get("KPROTO_SEED", "random" if _PROFILE == "soak" else "") == "ran
     os.environ["KPROTO_SEED"] = str(Random().randrange(1, 10**6))
 _SEED = os.environ.get("KPROTO_SEED") or "unset: each run draws the same schedules"
 
-# pytest-xdist sets COLUMNS in its workers. Commands would wrap their output to the width in COLUMNS.
+# pytest-xdist sets COLUMNS in its workers. If it stayed set, commands would wrap their output to this width.
 os.environ.pop("COLUMNS", None)
 
 CONFORMANCE = Path(__file__).parent / "conformance"

@@ -466,8 +466,8 @@ class Streams:
     def _on_event(self, event: NetworkEvent) -> None:
         """Report the event of a connection.
 
-        If the connection broke before any response and was not denied, the host's other addresses are tried
-        first. The break is then reported only if none of them accepts the connection.
+        If the connection broke before its first response, and was not denied, the method tries the host's
+        other addresses. It then reports the break only if none of these addresses accepts a connection.
         """
         if isinstance(event, Broken):
             connection = self._transports.pop(event.key, None)

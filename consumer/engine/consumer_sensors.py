@@ -74,8 +74,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) at which the engine records, in the sensors, the polls that returned buffered records, and the
-# numbers of records and bytes that these polls returned.
+# Polls that return buffered records are recorded in the sensors only at this interval (ms), together with the
+# numbers of the returned records and bytes.
 RECORD_INTERVAL_MS = 1_000
 
 

@@ -38,7 +38,7 @@ def _replace_errors(value: Any, error: ErrorCode) -> bool:
     """
     if isinstance(value, list):
         items = cast("list[object]", value)
-        # `any` would stop at the first item with an error.
+        # A list, because `any` with a generator would not reach the items after the first one with an error.
         return max([_replace_errors(item, error) for item in items], default=False)
     replaced = False
     if isinstance(value, Struct):

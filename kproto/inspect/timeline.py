@@ -252,9 +252,9 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 def _stop_time(ownership: Ownership, stop_events: Mapping[str, Sequence[GroupEvent]]) -> int:
     """Return the time at which the owner stopped delivering records of the partition.
 
-    `silent` stops the delivery of all partitions, and `releasing` stops it for the event's partitions. After
-    `resumed` the owner delivers records again. `stop_events` maps each member to these events, ordered by
-    time.
+    A `silent` event stops the delivery of all partitions, a `releasing` event stops the delivery of the
+    event's partitions, and after a `resumed` event the owner delivers records again. `stop_events` maps each
+    member to its events of these three kinds, ordered by time.
     """
     stopped_at = ownership.end
     for event in _between(stop_events.get(ownership.member, ()), ownership.start, ownership.end):

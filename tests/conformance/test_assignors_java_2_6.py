@@ -1,6 +1,6 @@
 """kafka-clients 2.6.2 and kproto's model of it compute the same sticky assignments.
 
-For each member, both must list the same partitions in the same order.
+For each member, Java and the model must list the same partitions in the same order.
 
 The inputs come from a simulated group, in which no two members own the same partition. Eager members report
 their owned partitions in user data of version 0 or 1, or not at all. The generations in version 1 differ

@@ -151,7 +151,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
 
 
 def test_rejected_calls_and_properties_print_the_texts_of_the_stories(brokers: dict[int, str]) -> None:
-    """The program prints the error texts of S0-17, S0-19 and the last property of S1-19."""
+    """The program prints the error texts of S0-17, of S0-19, and of the last property of S1-19."""
     words = [
         original_clients.with_modules("offset_minus_1000"),
         brokers[0],

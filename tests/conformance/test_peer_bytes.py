@@ -89,7 +89,7 @@ def _kio_paths() -> dict[tuple[str, int], str]:
 
 
 class KafkaPython:
-    """kafka-python: the APIs that clients use, and the consumer protocol, with one class per message."""
+    """kafka-python: one class per message, for the APIs that clients use and for the consumer protocol."""
 
     package = "kafka"
     pairs = 480

@@ -141,7 +141,7 @@ class CycleLoop(Routine):
             self.end()
 
     def wait_for_tick(self) -> None:
-        """Wait for the next tick, or end the loop if it is stopping."""
+        """Wait for the next tick, or end the loop if the loop or its consumer is stopping."""
         if self.stopping or self.consumer.dying:
             self.end()
             return

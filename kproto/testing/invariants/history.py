@@ -257,8 +257,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
     The invariant holds in a world without faults, for consumers with auto commit.
 
-    Partitions are exempt if the revocation callback takes longer than the timeout of the close or of the
-    rebalance, because the partitions are reassigned before the callback ends.
+    Partitions are exempt from I14 if their revocation callback takes longer than the close timeout or the
+    rebalance timeout, because the partitions are then reassigned before the callback ends.
     """
     if not world.is_fault_free:
         return

@@ -432,7 +432,7 @@ class Consumer(EngineClient):
 
     @journaled
     def unsubscribe(self) -> object:
-        """Unsubscribe and stop polling. Returns the token that `done` will contain."""
+        """Unsubscribe and stop polling; return the token of the result in `done`."""
         self.pause_polling()
         timeout_ms = self.options.default_api_timeout_ms
         token = self._start_operation(ev.Unsubscribe, "unsubscribed", timeout_ms, is_close=True)
@@ -538,7 +538,7 @@ class Consumer(EngineClient):
     @checked(timeout_ms=ZERO_OR_MORE)
     @journaled
     def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
-        """Close the consumer, which may run callbacks. Returns the token that `done` will contain."""
+        """Close the consumer, which may run callbacks; return the token of the result in `done`."""
         self._keeps_polling = False
         if self.polling and self.in_callback is None:
             self._end_poll(self._poll_number)
@@ -581,7 +581,7 @@ class Consumer(EngineClient):
     @checked(timeout_ms=ZERO_OR_MORE)
     @journaled
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
-        """Run an admin plan of `consumer.engine.admin`. Returns the token that `done` will contain."""
+        """Run an admin plan of `consumer.engine.admin`; return the token of its result in `done`."""
         create_event = functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms)
         return self._start_operation(create_event, None, timeout_ms)
 

@@ -424,7 +424,7 @@ def read_table() -> dict[str, Row]:
 
 ROWS = read_table()
 SHARE = 4 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
-# The quick tests send the newest version only.
+# The quick tests send each request only in its newest version.
 SENT = [
     pytest.param(
         request,

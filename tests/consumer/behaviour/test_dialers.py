@@ -156,7 +156,7 @@ def test_a_failure_names_the_broker_and_the_dialer(
     broker: Server, dialer: Any, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     gc.collect()
-    recwarn.clear()  # gc.collect() warns about connections that other tests left open.
+    recwarn.clear()  # Discard the warnings about connections that other tests left open.
     with Admin(broker.bootstrap, dialer=dialer) as admin:
         with pytest.raises(ConnectionFailed, match=message) as raised:
             admin.topics()

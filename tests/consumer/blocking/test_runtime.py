@@ -218,7 +218,7 @@ class Owner:
 
 
 class ReadSockets:
-    """A substitute for the sockets of a TLS client. It records each poll, which raises `error` if set."""
+    """A substitute for the sockets of a TLS client. It records polls, and raises `error` if it is set."""
 
     uses_tls = True
 

@@ -39,7 +39,7 @@ def handlers() -> Iterator[dict[int, Any]]:
 def held(*steps: int | str | Exception) -> None:
     """Run the steps while signals are delayed.
 
-    A number is a signal to raise, a string is appended to RECORDED, and an exception is raised.
+    A step is the number of a signal to raise, a string to append to RECORDED, or an exception to raise.
     """
     with Held():
         for step in steps:

@@ -144,7 +144,8 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
     """A member that loses all partitions because its session has timed out keeps its member id.
 
-    librdkafka drops the member id, although a coordinator that becomes available again may still know it.
+    librdkafka instead drops the member id, although the coordinator may be available again before it removes
+    the member.
     """
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
