@@ -43,8 +43,8 @@ class Plan(NamedTuple):
         Such tasks may safely look up the ends again: the action has no shuffle, so Spark never recomputes a
         range whose rows it has already received.
 
-        The result is False for a job on `df.rdd`, because such a job has no id. Before Spark 4.2, the ids of
-        other actions contain no time. For these actions the result is True: each reads to the planned ends.
+        The result is False for a job on `df.rdd`, because such a job has no id. Before Spark 4.2, ids contain
+        no time. The result is then True for every action with an id, so the action reads to the planned ends.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:

@@ -2,9 +2,9 @@
 
 The marker shows that the batch has been written.
 
-Consumers that read committed records (``isolation.level=read_committed``) see either all rows of a task in a
-batch, each of them once, or none. This holds even if the task runs again because of speculative execution,
-the loss of an executor, or a restart of the driver from its checkpoint.
+A consumer with ``isolation.level=read_committed`` reads either all rows that a task writes for a batch, each
+row once, or none of them. This holds even if the task runs again because of speculative execution, the loss
+of an executor, or a restart of the driver from its checkpoint.
 
 A repeated batch must have the same rows in each partition. Spark ensures this if the query depends only on
 its input, and if its partitioning does not change. The partitioning depends on

@@ -175,8 +175,8 @@ class ClientMetricsInstance:
         The result is True if no request or push was recorded, or if the push interval has passed since the
         last recorded one. `now` is then recorded as the time of this request.
 
-        The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
-        A request that is accepted only because of this error is not recorded.
+        Before the interval has passed, the result is True only if the last error was UNKNOWN_SUBSCRIPTION_ID
+        or UNSUPPORTED_COMPRESSION_TYPE. Such an early request is not recorded.
         """
         recorded = [at for at in (self.last_get, self.last_push) if at is not None]
         if not recorded or now - max(recorded) >= self.push_interval_ms:

@@ -386,8 +386,8 @@ def _read_columns(
     except IndexError:
         # A field would extend beyond the arena. With the result None, the caller reads row by row.
         columns = None
-    # If the records were not decoded, the arena's memory is freed instead of being returned to the pool, so
-    # that reading row by row can use it.
+    # If the records were not decoded, the arena does not return to the pool. Its memory is freed, because the
+    # caller needs memory to read row by row.
     if columns is not None and not lent:
         arena.release()
     return columns

@@ -27,7 +27,7 @@ from ..messages.init_producer_id import InitProducerIdRequest, InitProducerIdRes
 from ..wire.message import Message
 from .state import TransactionContext, TransactionPartition
 
-# The first version of each request whose clients know PRODUCER_FENCED (KIP-588).
+# Maps each request to its first version in which the response may contain PRODUCER_FENCED (KIP-588).
 _PRODUCER_FENCED_VERSION: Final[Mapping[type[Message], int]] = {
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 2,

@@ -16,8 +16,8 @@ Rules:
 * A request waits while the connection is throttled (`throttle`). It also waits until the broker's versions
   are known, because the body of a request may depend on the request's version.
 
-* If a request gets no response in time, the connection is closed, as in Java. The late response would arrive
-  where the response to the next request is expected.
+* If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response would
+  arrive where the response to the next request is expected.
 
 * With SASL (`login`), the authentication takes place between ApiVersions and the first request.
 

@@ -63,7 +63,7 @@ class ProduceResponses:
         self._failures: dict[str, tuple[int, ReportIntervals]] = {}
 
     def on_no_response(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Handle a batch whose request got no response: retry it, or fail it if a retry would also fail."""
+        """Handle a batch whose request got no response: fail or retry it, depending on `error`."""
         batch.queue.in_flight.remove(batch)
         if batch.done:
             return

@@ -28,9 +28,9 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
     """Return the reader's type for a writer's union whose branches have a common type.
 
-    If the two unions are equal except for namespaces, the result is the common type of the reader's branches.
-    The caller then compares names without namespaces. Otherwise the result is `reader` itself. If `reader` is
-    a union, the caller then compares full names.
+    If `reader` is a union that equals the writer's except for namespaces, the result is the common type of
+    its branches, and the caller compares names without namespaces. Otherwise the result is `reader` itself.
+    The caller then compares full names if `reader` is a union.
     """
     common = common_type(reader)
     if common is None or reader.kind != "union":

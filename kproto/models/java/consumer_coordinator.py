@@ -266,7 +266,7 @@ def assign_from_subscribed(state: JavaState, out: Out) -> None:
 
 
 def finish_join_complete(state: JavaState) -> None:
-    """End the join: the next one begins with onJoinPrepare again."""
+    """End the join. The next join begins with onJoinPrepare."""
     state.join_result, state.needs_prepare = None, True
 
 

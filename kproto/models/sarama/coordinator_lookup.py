@@ -112,7 +112,7 @@ def _choose_broker(lookup: Lookup, payload: object) -> None:
 
 
 def _touch_next_lock(lookup: Lookup, payload: object) -> None:
-    """Take and release the lock of the next broker. If only one broker is left, send it the request."""
+    """Take and release the next broker's lock, or send the request if only one broker is left."""
     if len(lookup.brokers) == 1:
         _send(lookup)
     else:

@@ -139,7 +139,8 @@ def _decompressed_blocks(
             yield bytes(block)
             continue
         target = out[: min(max_block_size, _MAX_RATIO * len(block) + 16)]
-        try:  # Without the size, cramjam would read the first four bytes of the block as its size.
+        try:
+            # Without the last argument, cramjam would read the decompressed size from the start of `block`.
             written: int = unpack(block, target, len(target))
         except Exception as error:  # cramjam.DecompressionError
             raise CodecError(str(error)) from None

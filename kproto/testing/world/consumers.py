@@ -276,7 +276,7 @@ class Consumer(EngineClient):
             self._begin_poll(0)
 
     def _begin_poll(self, timeout_ms: int) -> None:
-        """Begin a poll. If no records are buffered, the poll waits for them for `timeout_ms`."""
+        """Begin a poll, which waits up to `timeout_ms` for records if none are buffered."""
         self._next_poll_at = None
         self.polling = True
         self._poll_number += 1

@@ -80,7 +80,8 @@ def test_a_failed_position_validation_is_repeated() -> None:
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
     """The leader keeps a topic in the assignment after one authorization error for it.
 
-    A Java leader would leave the topic out of one assignment and include it in the next.
+    After such an error, a Java leader leaves the topic out of the next assignment, and includes it again in
+    the assignment after that.
     """
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}

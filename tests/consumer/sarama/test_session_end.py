@@ -321,10 +321,10 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """If a commit in `cleanup` fails because the partitions were lost, the error is reported, and `consume`
-    returns.
+    """If a commit in `cleanup` fails because partitions were lost, `errors` yields the error.
 
-    The partitions belong to another member, so the application only has to call `consume` again.
+    `consume` returns without raising the error. The application cannot repeat the commit, because the
+    partitions belong to another member.
     """
     fill(server, 3)
 

@@ -17,7 +17,7 @@ from tests.rules import rule
 
 
 class Errors(MessageReceiver):
-    """An Errors channel of a partition consumer that records the texts of the errors."""
+    """A partition consumer's Errors channel, which records the texts of the errors."""
 
     __slots__ = ("texts",)
 

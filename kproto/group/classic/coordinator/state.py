@@ -13,7 +13,7 @@
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set.
 
 * `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline is
-  postponed, so a heartbeat needs no search.
+  postponed, so a heartbeat does not have to search for the group's next deadline.
 
 * A Tick at which no deadline is due recomputes `ClassicGroup.wake`.
 

@@ -147,7 +147,8 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 ) -> None:
     """If poll raises a lookup's error, the lookup is retried after the longest backoff, 1 s.
 
-    If poll does not raise it, the lookup is retried with a growing backoff, and reported after 5 s.
+    If poll does not raise the error, the lookup is retried with a growing backoff. After 5 s of failures, the
+    error is reported.
     """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")

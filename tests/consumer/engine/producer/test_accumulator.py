@@ -164,7 +164,11 @@ def test_a_signal_handler_may_start_a_batch_while_batches_are_sealed(method: str
 
 
 def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch() -> None:
-    """Otherwise batches become smaller each time that the buffer is full, and each record costs more."""
+    """When the buffer is full, only the batches of other partitions are sealed.
+
+    If all batches were sealed, they would become smaller each time that the buffer is full, and each record
+    would cost more.
+    """
     records = accumulator(buffer_memory=4 * INITIAL_BATCH_BYTES)
     records.set_route("t", 2, [0, 1])
     sealed = records.append("t", None, b"v" * INITIAL_BATCH_BYTES, 0, 0, ())
