@@ -139,8 +139,8 @@ class Runtime:
         # before the poll has called or raised them, the next poll calls the callback, or raises the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # While a method is about to return records, the calling thread or task and these records; otherwise
-        # None. If the method is interrupted, the engine keeps the records for the next poll.
+        # The calling thread or task, and the records that it is about to receive. If its call is interrupted,
+        # the engine keeps the records for the next poll. None while no call is about to return records.
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False

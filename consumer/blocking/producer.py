@@ -102,10 +102,11 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         Without `partition`, the option `partitioner` selects the partition. By default, the hash of the key
         selects it, as in Java, and a record without a key goes to the current sticky partition (KIP-794).
 
-        Raises ConfigError if an argument is invalid, UnknownTopic or NotAuthorized for the topic, and
-        RequestTimedOut if the buffer stays full or no metadata arrives for max_block_ms. Raises BrokerError
-        if the record is too large, SerializationError or PartitionerError if a function of the application
-        fails, and IllegalState after `close`.
+        Raises ConfigError if an argument is invalid, UnknownTopic if the topic does not exist, and
+        NotAuthorized if the client may not use the topic. Raises RequestTimedOut if the buffer stays full or
+        no metadata arrives for max_block_ms, and BrokerError if the record is too large. Raises
+        SerializationError or PartitionerError if a serializer or the partitioner fails, and IllegalState
+        after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)

@@ -103,8 +103,8 @@ class SocketOwner:
     def give_back(self, *, has_read: bool = True) -> None:
         """Release the sockets.
 
-        After a read (`has_read`), the client's thread does not take the sockets for AWAY_S, unless `recall`
-        is called.
+        If the caller has read from the sockets (`has_read`), the client's thread does not take them during
+        the next `AWAY_S` seconds, unless `recall` is called.
         """
         with self._lock:
             self._is_owned, self.borrower = False, 0

@@ -5,7 +5,7 @@
 Rules:
 
 * If a request is retried indefinitely, its sender calls `add_failure` for each failed attempt. `repeated`
-  says whether the previous attempt failed as well.
+  says whether the attempt before it also failed.
 
 * A failure counts as ended if it does not occur again within the retry interval.
 
@@ -67,7 +67,7 @@ class FailureReports:
     ) -> None:
         """Record a failed attempt of `request` that will be retried. Send a report if one is due.
 
-        `repeated` says whether the previous attempt for `subject`, a partition or topic, failed as well.
+        `repeated` says whether the previous attempt for `subject`, a partition or topic, also failed.
         """
         failure = self._failures.get((request, why))
         if failure is None or now - failure.last > self._pause_ms:

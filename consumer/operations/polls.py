@@ -93,7 +93,7 @@ def _position_texts(change: GroupChange) -> list[str]:
 
 
 def _may_lose_records(change: GroupChange) -> bool:
-    """Return whether a change may lose records. Such changes are logged as warnings.
+    """Return whether a change of the group may lose records, so that it is logged as a warning.
 
     A change whose `before` is set has moved the position without a seek, so the consumer may skip records.
     """

@@ -170,8 +170,8 @@ class Builder:
     def _decode_together(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
         """Decode all records together, or return None if they have to be decoded in several parts.
 
-        The result is None for too many records, for records that are too large when decompressed, and for
-        a message format older than Kafka 0.11.
+        They are decoded in parts if there are too many records to decode at once, if their decompressed size
+        exceeds the limit `most`, or if their message format is older than Kafka 0.11.
         """
         if has_too_many_records(records) or _is_message_set(records):
             return None

@@ -338,7 +338,8 @@ class OffsetReader:
     def _retry(self, request: Callable[[], T]) -> T:
         """Return the result of `request`, which is retried at most `fetchOffset.numRetries` times.
 
-        While the cluster is unreachable, each of these attempts itself retries the connection.
+        If the cluster is unreachable, an attempt does not end immediately: `retry_while_unreachable` repeats
+        the request up to its own time limit.
         """
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):

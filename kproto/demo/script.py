@@ -240,7 +240,7 @@ def _produce_during_changes(
     """Produce at a constant rate while the group changes; return the number of acknowledged records."""
     rng = random.Random(plan.seed)
     victim = f"member {rng.randint(1, MEMBERS)}"
-    # The progress, from 0 to 1, at which each change begins.
+    # When each change begins, as a fraction of the demo's duration.
     steps = [
         (rng.uniform(0.18, 0.24), "join"),
         (rng.uniform(0.38, 0.44), "kill"),

@@ -145,7 +145,7 @@ class DiagramBuilder:
         self._first_drawn: list[tuple[str, list[DiagramRow]]] = []
         self._last_drawn: deque[tuple[str, list[DiagramRow]]] = deque()
         self._max_per_half = max(1, most // 2)
-        # The exchanges that are not drawn: the time of the request, the member and the API.
+        # The time of the request, the member and the API of each exchange that is not drawn.
         self._undrawn: list[tuple[int, str, str]] = []
         self._notes: list[Note] = []
         self._rebalance_events: list[_RebalanceEvent] = []

@@ -79,7 +79,7 @@ def test_a_subscription_is_parsed() -> None:
 
 
 def test_an_interval_is_parsed_without_the_characters_that_java_trims() -> None:
-    """Java's String.trim removes control characters. Python's `int` would reject them."""
+    """The control characters around an interval are removed, as by Java's String.trim."""
     configs = {"interval.ms": "\x01500\0"}
     assert check_client_metrics("one", configs) is None
     assert parse_subscription(configs).interval_ms == 500

@@ -202,7 +202,7 @@ def describe_consumer_groups(
     try:
         if timeout is None:
             succeeded |= yield from describe_groups(view, "classic", classic_names, clock, **options)
-        else:  # The deadline has passed, and the runner would not send another request.
+        else:  # The deadline has passed, so the runner sends no further request.
             failed |= dict.fromkeys(classic_names, timeout)
     except PartialFailure as classic_failure:
         api = classic_failure.call

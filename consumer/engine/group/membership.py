@@ -14,8 +14,8 @@ This module keeps these rules of `docs/rules/member.md`:
 * Revoked (M75): the application receives no more records, the callback runs, processed offsets are committed
   if auto commit is on, pending commits complete, and the partitions are released.
 
-* No other member reads revoked partitions before the commit of their offsets has ended, because the
-  partitions are released last.
+* The member releases revoked partitions only after the commit of their offsets has ended. Until then, no
+  other member reads these partitions.
 
 * If a commit of revoked partitions fails, the error is reported and the rebalance proceeds.
 

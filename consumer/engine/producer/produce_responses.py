@@ -291,9 +291,10 @@ class ProduceResponses:
         self._core.wake_poll()
 
     def _separate_invalid(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Move each invalid record to its own batch.
+        """Split a rejected batch: invalid records fail, and the valid ones form a new batch.
 
-        If the response does not name the invalid records, split the batch into halves instead.
+        Each invalid record fails in a batch of its own. If the response names no invalid record, the batch is
+        split into halves instead.
         """
         invalid = {record_error.batch_index for record_error in response.record_errors} & set(
             range(len(batch))

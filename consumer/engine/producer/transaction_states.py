@@ -85,9 +85,10 @@ class PendingCall(msgspec.Struct):
 
 
 class TransactionalAccumulator(RecordAccumulator):
-    """An accumulator that calls `gate`, with the guard held, before it accepts a record.
+    """A RecordAccumulator that calls `gate` before it accepts a record.
 
-    `gate` raises an error to reject the record.
+    `gate` raises an error to reject the record. `append` holds the lock `guard` while it calls `gate` and
+    adds the record.
     """
 
     gate: Callable[[], None]

@@ -176,9 +176,9 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
 
 
 def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
-    """A poll in a callback of a future is rejected.
+    """A poll in a callback of a future is rejected while the application's poll is about to return records.
 
-    The rejection does not affect the application's poll, which is about to return its records.
+    The application's poll still returns these records.
     """
     may_poll, has_polled = threading.Event(), threading.Event()
     outcomes: list[str] = []

@@ -510,7 +510,8 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
     """ConsumerGroup rejects a handler whose methods are coroutine functions.
 
-    The group's threads would never await the coroutines, and each session would end immediately.
+    If the group accepted the handler, its threads would never await the coroutines, and each session would
+    end immediately.
     """
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,

@@ -116,7 +116,7 @@ def test_a_toy_protocol_is_a_client_member() -> None:
 
 @pytest.fixture
 def solo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the protocol "solo", as a new group protocol would be registered."""
+    """Register "solo" as a group protocol, in the table that lists the real group protocols."""
     monkeypatch.setitem(MEMBERS, "solo", SoloMember)
 
 

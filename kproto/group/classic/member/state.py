@@ -203,8 +203,8 @@ class Member:
         # `has_checked_empty`: whether it has done so since it last owned partitions.
         self.checks_empty = self.has_checked_empty = False
         self.metadata = MetadataUpdated({})
-        # The metadata with which the leader made the current assignment, and a snapshot with which later
-        # metadata is compared (M92).
+        # `assignment_metadata`: the metadata with which the leader made the current assignment.
+        # `assignment_snapshot`: the part of this metadata with which later metadata is compared (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Maps a topic to its number of partitions at the group's first assignment, or to 0 if the topic was

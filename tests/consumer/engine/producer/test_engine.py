@@ -464,7 +464,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
     """The request contains neither the expired batch nor its partition entry.
 
-    Kafka does not respond to a Produce request if the records of one partition are null.
+    If the entry stayed in the request with null records, Kafka would not respond to the request.
     """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
@@ -679,7 +679,7 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
     """While a record waits for a missing partition, the producer requests metadata with a backoff.
 
-    The topic was re-created with fewer partitions.
+    The partition is missing because the topic was re-created with fewer partitions.
     """
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)

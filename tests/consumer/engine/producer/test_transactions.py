@@ -465,7 +465,7 @@ def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_th
 
 
 def test_from_kafka_2_5_on_an_abort_with_a_batch_in_flight_is_followed_by_a_new_epoch() -> None:
-    """KIP-360 added version 3 of InitProducerId in Kafka 2.5."""
+    """The producer requests the new epoch with version 3 of InitProducerId, which KIP-360 added."""
     play = TransactionWorld()
     play.engine.core.network.caps = {**BEFORE_KAFKA_2_5, 22: 3}
     play.begin()
