@@ -250,7 +250,7 @@ Event = (
 class Deliver(msgspec.Struct, frozen=True):
     """Return these records from `poll()`.
 
-    `losses` is the number of partitions released since the consumer was created.
+    `losses` is the number of partitions that were unassigned since the consumer was created.
     """
 
     rows: list[ConsumerRecord[Any, Any]]

@@ -36,8 +36,8 @@ class DescribeConfigsResourceResult(Struct):
     name: String
     value: String | None
     read_only: Bool
-    # The source of the value: 1 topic, 2 broker, 3 default of all brokers, 4 static broker config, 5 default,
-    # 6 broker logger, 7 client metrics, 8 group (KIP-226).
+    # The source of the value: 1 topic, 2 this broker, 3 dynamic default of all brokers, 4 the broker's
+    # properties file, 5 Kafka's default, 6 broker logger, 7 client metrics, 8 group (KIP-226).
     config_source: Int8 = -1
     is_sensitive: Bool
     synonyms: list[DescribeConfigsSynonym]

@@ -433,7 +433,7 @@ VALID_TOPIC_CONFIGS = (
     ("leader.replication.throttled.replicas", "*,"),
 )
 
-# Values of topic configs that Kafka 4.3 rejects.
+# Pairs of a topic config and a value, which Kafka 4.3 rejects.
 INVALID_TOPIC_CONFIGS = (
     ("no.such.config", "1"),
     ("retention.ms", ""),

@@ -5,7 +5,7 @@ in a message are equal. Every list is filled.
 
 Every struct of a flexible version has an unknown tagged field.
 
-Two calls return equal messages.
+Calls with equal arguments return equal messages.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class TopicSubscription:
             self._match_pattern()
 
     def track_topics(self) -> None:
-        """Keep the metadata of the topics that the member needs up to date."""
+        """Watch the metadata of the topics that the member needs."""
         member = self._status.member
         if member is not None and self._status.in_group and self.pattern is None:
             self._metadata.watch(member.topics_of_interest | self.topics)

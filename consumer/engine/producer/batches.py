@@ -108,8 +108,8 @@ class ProducerBatch:
         # When (ms) the batch was created, and when its delivery times out.
         self.created = created
         self.deadline = deadline
-        # The position of the batch in its queue's order: the number of the batch, followed by its index among
-        # the parts if a batch was split.
+        # The sort key of the batch in its queue: the batch's number. When a batch is split, each part gets
+        # the sort key of the batch, followed by the part's index.
         self.order = order
         self.count = 0
         # Holds the records until the batch is encoded. The short format holds only their values. It is used

@@ -525,7 +525,10 @@ def _finish_close_commit(state: JavaState, out: Out) -> None:
 
 
 def _leave_and_close(state: JavaState, out: Out) -> None:
-    """Send LeaveGroup, and block until its response. Close immediately if the member does not leave."""
+    """Send LeaveGroup, and block until the response arrives.
+
+    If the member does not leave, close immediately.
+    """
     is_leaving = state.auto_assigned and heartbeat_thread.maybe_leave_group(state, BEING_CLOSED, out)
     state.thread.move(BlockedOn.CLOSE_LEAVE)
     if not is_leaving:

@@ -231,9 +231,7 @@ class Heartbeat(Routine):
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
 
     def stop(self) -> None:
-        """End the heartbeat loop of a released session. The loop wakes the group with "stopped" when it has
-        ended.
-        """
+        """End the heartbeat loop of a released session. At its end the loop wakes the group ("stopped")."""
         self.dying = True
         self.session.client.wake(self, "check")
 

@@ -116,7 +116,7 @@ def knob(default: T) -> T:
 
 
 class Knob(Generic[T]):
-    """An attribute of World or Client that changes the run. Setting it outside a run is journaled."""
+    """An attribute of World or Client that affects runs. The journal keeps each change between two runs."""
 
     __slots__ = ("_default", "_value_check", "name")
 
@@ -146,10 +146,9 @@ class Knob(Generic[T]):
 
 
 def _value_check(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return two values: a function that checks a knob's value, and a text that describes the allowed values.
+    """Return a function that checks a value of a `Knob`, and a description of the allowed values.
 
-    The allowed values depend on the type of the knob's default. The returned text becomes part of an error
-    message.
+    The allowed values depend on the type of `default`. The description becomes part of an error message.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"

@@ -34,7 +34,7 @@ KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
 # The maximum number of requests of one type in ten seconds. A client that backs off between retries sends
-# fewer, even to two brokers.
+# fewer, even if it retries on two brokers.
 MOST = 60
 # The highest API versions of a broker that does not support transaction version 2 (KIP-890).
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}

@@ -74,7 +74,7 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
     """Handle one of the deadlines that have passed, chosen in this order: close, session, poll, heartbeat
     (M107).
 
-    Java's AbstractCoordinator.HeartbeatThread has the same order.
+    Java's AbstractCoordinator.HeartbeatThread checks the session, poll and heartbeat deadlines in this order.
     """
     if member.close_ends_at is not None and now >= member.close_ends_at:
         if member.state is S.CLOSING and member.leaves_on_close:

@@ -238,10 +238,11 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     clock.now += SENDER_WAKEUP_MS
     with pytest.raises(IllegalState, match="no such topic"):
         records.append("t", None, b"v", None, 0, ())
-    # The waiting send has raised the error, so the topic has no waiting send, and a further error is dropped.
-    # A send also drops an error that is older than SENDER_WAKEUP_MS.
+    # The send above waited for the topic and has raised the error. No send waits now, so another error is
+    # dropped.
     records.fail_waiting_sends("t", error)
     assert records.append("t", None, b"v", None, 0, ()) is None
+    # A send drops an error that is older than SENDER_WAKEUP_MS.
     records.fail_waiting_sends("t", error)
     clock.now += SENDER_WAKEUP_MS + 1
     assert records.append("t", None, b"v", None, 0, ()) is None
