@@ -131,7 +131,10 @@ class RecordAccumulator:
         self.partitioner = Partitioner()
         self._key_hashes = self.partitioner.hashes
         self._options = options
-        self._sticky_limit = min(STICKY_BYTES, options.batch_size)
+        # Most bytes of a batch with several records. With the limit of max.request.size, a record that is too
+        # large never fits into the batch that is being filled.
+        self._batch_size = min(options.batch_size, options.max_request_size)
+        self._sticky_limit = min(STICKY_BYTES, self._batch_size)
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
@@ -338,7 +341,7 @@ class RecordAccumulator:
         while (batch := queue.filling) is not NO_BATCH:
             is_sticky = route.sticky is queue
             used = batch.size - batch.free_bytes + size
-            fits = used <= options.batch_size
+            fits = used <= self._batch_size
             must_change_queue = uses_sticky and (
                 not is_sticky or route.sticky_bytes + used > self._sticky_limit
             )
@@ -363,7 +366,7 @@ class RecordAccumulator:
         An empty buffer accepts a record of any size. The guard must be held.
         """
         options = self._options
-        reserved = max(min(options.batch_size, INITIAL_BATCH_BYTES), first_size + BATCH_OVERHEAD)
+        reserved = max(min(self._batch_size, INITIAL_BATCH_BYTES), first_size + BATCH_OVERHEAD)
         available = self._available_memory()
         if reserved > available and (self.buffered_bytes or self._is_out_of_turn):
             reserved = first_size + BATCH_OVERHEAD
@@ -387,14 +390,14 @@ class RecordAccumulator:
         """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
         `used` is the number of bytes that the batch needs with its next record. Without `stepwise`, the
-        reservation doubles, but does not exceed the option batch.size. If buffer.memory does not suffice for
+        reservation doubles, but does not exceed `_batch_size`. If buffer.memory does not suffice for
         this growth, the reservation grows to `used`.
 
         If `stepwise` is true, the batch is in the sticky partition and grows by at most `STICKY_BYTES` at a
         time. Before each of these steps, the caller checks whether to select another sticky partition.
         """
         step = STICKY_BYTES if stepwise else batch.size
-        new_size = min(self._options.batch_size, batch.size + min(step, batch.size))
+        new_size = min(self._batch_size, batch.size + min(step, batch.size))
         growth = max(new_size, used) - batch.size
         available = self._available_memory()
         if growth > available:

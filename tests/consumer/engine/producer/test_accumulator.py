@@ -292,6 +292,18 @@ def test_the_largest_record_is_that_of_max_request_size() -> None:
         accumulator(max_request_size=1_000).append("t", None, b"v" * (largest + 1), None, 0, ())
 
 
+def test_a_batch_never_exceeds_max_request_size() -> None:
+    records = accumulator(max_request_size=1_000)
+    first = put(records, (MOMENTS[0], None, b"v" * 100, ()))
+    with pytest.raises(BrokerError, match="max_request_size is 1000"):
+        records.append("t", None, b"v" * 1_000, None, 0, ())
+    for _ in range(20):
+        put(records, (MOMENTS[0], None, b"v" * 100, ()))
+    assert len(records.open_batches) > 1
+    assert all(batch.size <= 1_000 for batch in records.open_batches)
+    assert first.count > 1
+
+
 def test_the_key_and_the_headers_count_as_bytes_of_a_record() -> None:
     records = accumulator()
     batch = put(records, (MOMENTS[0], b"k" * 7, b"v" * 11, (("name", b"x" * 5), ("n", None))))
