@@ -14,7 +14,7 @@ import pytest
 from consumer import AsyncProducer, TopicPartition
 from consumer.engine.producer.transaction_states import ProducerTransactionState
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut
+from kproto.errors import BrokerError, Fenced, IllegalState, RequestTimedOut, UnknownTopic
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
@@ -54,6 +54,20 @@ def test_a_block_whose_commit_fails_aborts_and_raises_the_reason(
     with producer.transaction():
         producer.send("t", b"b", partition=0)
     assert broker.ends() == [False, True]
+
+
+def test_a_transaction_continues_without_a_record_that_send_rejected(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make(max_request_size=1_000)
+    with producer.transaction():
+        first = producer.send("t", b"a", partition=0)
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.send("t", bytes(2_000), partition=0)
+        with pytest.raises(UnknownTopic, match="t-99"):
+            producer.send("t", b"b", partition=99)
+    assert first.result().offset == 0
+    assert broker.ends() == [True]
 
 
 def test_a_transaction_that_the_broker_aborted_raises_and_ends_the_producer(
