@@ -101,7 +101,7 @@ class Waiters(Protocol):
         ...
 
     def notify(self) -> None:
-        """Count a change, and wake the waiting calls."""
+        """Increase `changes`, and wake the waiting calls."""
         ...
 
 

@@ -87,8 +87,8 @@ class _Protocol(asyncio.BufferedProtocol):
         # counts as failed.
         self.responded = False
         self.route: _Route | None = None
-        # The time of the last report about the incomplete response or, before its first report, the time at
-        # which it began to arrive (seconds of `time.monotonic()`). Infinite between responses.
+        # The time of the last progress report about an incomplete response. Before the first report, the time
+        # at which the response began to arrive (seconds of `time.monotonic()`). Infinite between responses.
         self.arriving_since = float("inf")
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None

@@ -80,7 +80,7 @@ class TaskWaiters:
         _wake(self._lines.get(line, []), 2)
 
     def notify(self) -> None:
-        """Count a change. Wake all tasks that wait outside of lines, and the first task of each line."""
+        """Increase `changes`. Wake all tasks that wait outside of lines, and the first task of each line."""
         self.changes += 1
         for futures_in_line in self._lines.values():
             _wake(futures_in_line, 1)

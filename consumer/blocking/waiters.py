@@ -56,7 +56,7 @@ class ThreadWaiters:
         return True
 
     def notify(self) -> None:
-        """Count a change, and wake all waiting threads."""
+        """Increase `changes`, and wake all waiting threads."""
         self.changes += 1
         for lock in list(self._locks):
             # A RuntimeError means that the lock was already released.

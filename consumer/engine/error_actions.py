@@ -131,7 +131,7 @@ ADMIN: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
 }
 
-# Produce (Sender.completeBatch). For codes that are not listed, the action is the default.
+# Produce, as in Sender.completeBatch.
 PRODUCE: Row = {
     # The log contains the batch from an earlier attempt, so the batch has succeeded.
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,
@@ -145,7 +145,7 @@ PRODUCE: Row = {
     E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
     E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,
 }
-# InitProducerId. For all codes, the action is the default.
+# InitProducerId. All codes have the default action.
 INIT_PRODUCER_ID: Row = {}
 
 # Requests of a transaction (TransactionManager's handlers). All error codes that are neither listed nor

@@ -453,7 +453,7 @@ class _Reader:
         return self.with_both_cases(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
     def with_both_cases(self, characters: frozenset[str]) -> frozenset[str]:
-        """Add the other case if the flag i is set; keep only characters of topic names."""
+        """Return the topic-name characters among these, in both cases if the flag i is set."""
         if self.ignore_case:
             characters = characters | {c.swapcase() for c in characters if c in LETTERS}
         return characters & NAME_CHARACTERS

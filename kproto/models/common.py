@@ -1,4 +1,4 @@
-"""Helpers that all models share: building requests, reading responses, and cluster metadata.
+"""Helpers for all models: they build requests, parse responses, and keep cluster metadata.
 
 The helpers make no decisions. Each model decides when it sends a request, to which broker, and how it handles
 an error.

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz messages -max_total_time=60
 
-The first argument is the name of a target in `targets.TARGETS`. Further arguments are libFuzzer's
-(``-help=1`` lists them), optionally after a directory of inputs.
+The first argument is the name of a target in `targets.TARGETS`. It may be followed by options of libFuzzer
+(``-help=1`` lists them), and by directories with further inputs.
 
 The exit code is 0 if no input failed. The fuzzer writes a failing input to a file. Put the input's bytes as
 hex into tests/data/fuzz, where the quick tests read them.

@@ -81,11 +81,11 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: up to `values` copies for each position.
 
-    The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F. As lengths,
-    these are often null, empty, negative or large.
+    The first five values are: the byte with its lowest bit inverted, the byte with its highest bit inverted,
+    0, 0xFF and 0x7F. Read as lengths, these values are often null, empty, negative or large.
 
-    If `values` is less than five, only so many of these five are used. At successive positions of `data`,
-    successive ones of the five come first.
+    If `values` is less than five, only `values` of the five are used. Which one comes first rotates from
+    position to position.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

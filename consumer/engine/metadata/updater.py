@@ -207,7 +207,7 @@ class MetadataUpdater:
             self._rebootstrap()
 
     def pump(self) -> None:
-        """Send a Metadata request if the regular refresh, or a separate request of topics, is due."""
+        """Send the regular refresh if it is due, or else request the topics that are due."""
         core = self._core
         if self._call is not None:
             return

@@ -121,9 +121,9 @@ class NodeSelector:
         return [(broker.host, broker.port) for broker in self._view.brokers.values()]
 
     def addresses(self) -> list[Address]:
-        """Return the addresses that may be used: the brokers' addresses come first.
+        """Return the addresses that may be used: the brokers', then perhaps the bootstrap addresses.
 
-        The bootstrap addresses follow if `recovers` is true, or if no broker is known.
+        The bootstrap addresses are included if `recovers` is true, or if no broker is known.
         """
         broker_addresses = self._broker_addresses()
         uses_bootstrap = self._recovers or not broker_addresses

@@ -128,7 +128,10 @@ class SendSchedule:
             self._connection_numbers.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """If `connection` is an additional one, use only the main one for EXTRA_CONNECTION_BACKOFF_MS."""
+        """If an additional connection failed, use only the main connection for some time.
+
+        The time is EXTRA_CONNECTION_BACKOFF_MS.
+        """
         if connection.lane == MAIN:
             return
         self._single_connection_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS

@@ -150,7 +150,7 @@ class Refusing(Hostile):
         )
 
     def values(self) -> Counter[tuple[int, str]]:
-        """Count each value in the log of each partition."""
+        """Return how often each value occurs in the log of each partition."""
         counts: Counter[tuple[int, str]] = Counter()
         for partition in self.partitions():
             data = b"".join(self.log(partition).read(0, 2**30, at_least_one=True))

@@ -442,7 +442,7 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
     """A member that has read no record of the deleted topic reads the re-created one from the start.
 
-    The member started at the committed offset, which was the end of the deleted topic's log.
+    The member had read no record because the committed offset was the end of the deleted topic's log.
     """
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}

@@ -46,7 +46,10 @@ MAX_MESSAGE_BYTES = 400
 
 @dataclass
 class Sent:
-    """A record that `send` has accepted. Its delivery must end once, so `ended_at` must get one time."""
+    """A record that `send` has accepted.
+
+    Its delivery must end exactly once. `ended_at` lists the times (ms) at which the delivery ended.
+    """
 
     delivery: Delivery
     partition: tuple[str, int]
