@@ -93,7 +93,7 @@ class ThreadSession:
 
     @property
     def generation_id(self) -> int:
-        """The group's generation. It may increase during a session if all rebalances are cooperative."""
+        """The group's generation. It increases during a session only with the cooperative assignor."""
         return self._session.generation_id
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:

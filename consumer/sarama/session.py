@@ -123,7 +123,7 @@ class Session:
 
     @property
     def generation_id(self) -> int:
-        """The group's generation. It may increase during a session if all rebalances are cooperative."""
+        """The group's generation. It increases during a session only with the cooperative assignor."""
         return self._group_metadata().generation
 
     def _group_metadata(self) -> GroupMetadata:

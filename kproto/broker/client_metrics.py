@@ -147,7 +147,7 @@ class ClientMetricsResources:
 
 @dataclass(slots=True)
 class ClientMetricsInstance:
-    """One client that requests its subscription and pushes metrics."""
+    """A client that has requested its telemetry subscription, and pushes metrics."""
 
     attributes: Mapping[str, str]
     metrics: tuple[str, ...]

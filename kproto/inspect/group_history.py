@@ -69,8 +69,8 @@ class GroupHistory:
     def add_disconnection(self, connection: int, at: int) -> None:
         """Record that a client's connection ended at `at` (ms).
 
-        The event `disconnected` of each member on this connection ends its ownership of partitions. The event
-        is deleted if the member later sends a request on another connection.
+        Each member that used this connection gets an event `disconnected`, which ends the member's ownership
+        of partitions. The event is deleted if the member later sends a request on another connection.
         """
         for group, causes in self._causes.items():
             for member in causes.members.values():

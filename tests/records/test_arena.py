@@ -15,7 +15,10 @@ COUNT = 200
 
 @pytest.mark.parametrize("size", [900 << 10, 5 << 20])
 def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected(size: int) -> None:
-    """Zeros compress very well, so the arena reserves too little memory for them at first."""
+    """The arena makes room for the next batch after a batch that has outgrown its reserved memory.
+
+    The compressed values are zeros. They compress so well that the arena reserves too little memory at first.
+    """
     arenas._pool.clear()
     values = [bytes(size // COUNT), b"v" * 1500, bytes(size // COUNT), b"w" * 1500]
     data = b"".join(

@@ -537,8 +537,8 @@ class Committer:
     def _confirm_topic_ids(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        The OffsetCommit that follows the Metadata response names the topics. Offsets reach the wrong topic
-        only if the topic is re-created between the Metadata request and the OffsetCommit.
+        After the Metadata response, the OffsetCommit is sent with topic names. Its offsets reach the wrong
+        topic only if the topic is re-created between the Metadata request and the OffsetCommit.
 
         If the topic is re-created after the OffsetCommit, the coordinator removes the offsets when it learns
         that the old topic was deleted.

@@ -236,8 +236,8 @@ class PositionValidator:
         """Move the position to the diverging offset after a truncation.
 
         `diverging_offset` is None if the log contains no record of the position's epoch or an earlier epoch.
-        In this case the position is reset. If the reset policy is "none", LogTruncated is raised instead of
-        either change.
+        In this case the position is reset. With the reset policy "none" the position does not change in any
+        case, and poll raises LogTruncated.
         """
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset

@@ -1,4 +1,4 @@
-"""Metrics of the application that a client pushes together with its own metrics (KIP-1076).
+"""Metrics that the application registers, and the client pushes with its own (KIP-1076).
 
 Rules, as in Java's ClientTelemetryReporter:
 

@@ -307,7 +307,7 @@ def _check_metric(metric: Any) -> None:
 def read_client_instance_id(
     telemetry: ClientTelemetry | None, view: ClusterView, clock: Callable[[], int]
 ) -> Plan[UUID]:
-    """Return the id of the client instance, which a broker assigns with the first subscription.
+    """Return the client instance id, which a broker assigns with the first telemetry subscription.
 
     The plan connects to a broker if necessary. Raises the same errors as `instance_id_of`.
     """

@@ -44,9 +44,9 @@ def no_partition_has_two_owners(world: World) -> None:
 def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
-    The cause is in librdkafka: if topics grow while the application is receiving an assignment, librdkafka
-    joins again without a REVOKE event (rd_kafka_cgrp_revoke_all_rejoin). So the application keeps its
-    partitions.
+    librdkafka can cause this. If topics grow while the application is receiving an assignment, librdkafka
+    joins again without a REVOKE event (rd_kafka_cgrp_revoke_all_rejoin). So the application keeps the
+    partitions of the previous generation.
     """
     member = group.member(client.member_id)
     return (

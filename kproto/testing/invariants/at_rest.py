@@ -74,7 +74,10 @@ def every_record_was_delivered(world: World) -> None:
 
 
 def _partitions_ignored_by_leader(world: World, group_id: str) -> set[TopicPartition]:
-    """Return the unowned partitions if the group's leader does not notice new ones, else an empty set."""
+    """Return the partitions without an owner that the leader may have failed to notice.
+
+    The result is empty unless the group's leader is a model that does not notice added partitions.
+    """
     group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):

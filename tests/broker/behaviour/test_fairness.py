@@ -79,8 +79,8 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 def test_requests_after_a_delayed_one_are_served() -> None:
     """Requests that follow a delayed one are served after its response.
 
-    The test sends two Fetch requests, the first of which is delayed. Each is followed by Produce requests, so
-    many that one turn cannot serve all of them.
+    The test sends two Fetch requests, the first of which is delayed. After each Fetch it sends more Produce
+    requests than the broker serves in one turn (`REQUESTS_PER_TURN`).
     """
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:

@@ -295,7 +295,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
-    """A commit must not store an offset of the deleted topic.
+    """A commit of the deleted topic's position raises UnknownTopic, and stores no offset.
 
     If the offset were stored, the next owner would skip the new topic's records below this offset.
     """

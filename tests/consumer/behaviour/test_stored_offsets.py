@@ -286,7 +286,7 @@ def test_each_stored_offset_is_committed_once() -> None:
             a.do(ev.StoreOffsets({P0: (7, None, note)}))
             world.run(1_500)
     a.do(ev.Commit("token", {P0: (7, None, "c")}, 1_000))
-    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # The commit of note "c" is still pending.
+    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # The commit with the metadata "c" is still pending.
     world.run(3_000)
     assert notes == ["a", "b", "c", "d"]
 

@@ -134,8 +134,8 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
     The result is True if the coordinator has a different assignment for the member.
 
-    The result is also True if no member owns any partition of `topics`: in that case the leader sent no
-    assignments, because it did not know that it was the leader.
+    The result is also True if no member owns any partition of `topics`. The likely cause is a leader that
+    took itself for a follower, and therefore sent no assignments.
 
     The result is False if `described` has no stable group with this member.
     """

@@ -1,4 +1,7 @@
-"""Offsets of several groups in the admin API, and the start offsets of share groups."""
+"""The admin API commits and lists offsets of groups, and start offsets of share groups.
+
+An error of one topic or group does not hide the results of the others.
+"""
 
 from __future__ import annotations
 
