@@ -277,8 +277,8 @@ def test_the_page_of_kafka_versions_has_every_release_and_feature() -> None:
     for feature in hooks().FEATURES:
         assert feature.version in request_class(keys[feature.api]).__versions__, feature.name
         [row] = [line for line in page.splitlines() if line.startswith(f"| {feature.name} |")]
-        # "-" sorts before "yes", so sorted marks mean that no release after the first one with the feature
-        # lacks it.
+        # Each release after the first one with the feature must have it, too. "-" sorts before "yes", so the
+        # marks must be sorted.
         marks = row.split(" | ")[2:7]
         assert marks == sorted(marks), feature.name
         assert marks[-1] == "yes", feature.name

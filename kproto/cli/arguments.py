@@ -49,8 +49,8 @@ class HelpFormatter(argparse.HelpFormatter):
         width, self._width = self._width, _UNLIMITED_WIDTH
         line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
         self._width = width
-        # With an empty prefix, argparse requests only the start of a usage message, for a command that has
-        # subcommands. argparse puts this text before their names, so it must be one line.
+        # The prefix is empty if `add_subparsers` requests the usage message of a command. argparse puts this
+        # message before the names of the command's subcommands, so it must be one line.
         if prefix == "":
             return line
         title = f"usage: {self._prog}"

@@ -242,7 +242,7 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
-    """Only a defect's own `narrow` changes its example; the `narrow` functions of other defects do not."""
+    """A defect's example is changed by the `narrow` of this defect, and by no other `narrow`."""
     version = defect.version
     data = defect.example.encode(version)
     for checked in DEFECTS:

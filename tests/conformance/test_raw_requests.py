@@ -34,7 +34,7 @@ BROKERS = {
     },
 }
 
-# The number of attempts at a script with waits. On a slow computer a session may expire too early.
+# A script with waits is run up to this many times. On a slow computer a session may expire too early.
 TRIES = 3
 
 every_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.title)

@@ -85,8 +85,8 @@ class RequestTimeouts:
     def update(self, connection: Connection, now: int) -> None:
         """Record the connection's current oldest call. Called after each request and response.
 
-        When the oldest call ends after it was the oldest for less than `FIRST_RESPONSE_TIMEOUT_MS`, the
-        timeout of its API is reset.
+        If the broker has responded to the previous oldest call within `FIRST_RESPONSE_TIMEOUT_MS`, the
+        timeout of this call's API is reset.
         """
         oldest = connection.in_flight[0][1] if connection.in_flight else None
         previous = self._oldest.get(connection.key)

@@ -247,7 +247,7 @@ def _on_list_offsets(query: LogOffset, broker_response: BrokerResponse) -> None:
 
 
 def _retry_or_fail(query: LogOffset, error: GoError) -> None:
-    """After the first error, refresh the metadata and retry. After the second, finish with it."""
+    """Refresh the metadata and retry after the first error; return a second error to the caller."""
     if query.is_retry:
         _finish_query(query, error)
         return

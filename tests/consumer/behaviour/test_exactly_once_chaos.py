@@ -262,7 +262,7 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
     """A mutant: a new owner does not wait for the end of the previous owner's transaction.
 
-    The new owner starts below the offset that the previous owner's transaction then commits.
+    The new owner starts at the old committed offset, so it processes the transaction's input again.
     """
     patch.setattr(
         offset_lookup,
