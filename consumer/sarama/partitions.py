@@ -54,9 +54,9 @@ from .channel import Channel, ErrorThrottle
 from .messages import require_bytes
 from .record_queue import RECHECK_S, RecordQueue
 
-# Where the log begins now.
+# The log start offset at the time of the call.
 OLDEST: Final = "oldest"
-# After the log's last record now.
+# The log end offset at the time of the call.
 NEWEST: Final = "newest"
 Start = int | Literal["oldest", "newest"]
 
@@ -145,8 +145,8 @@ class AsyncPartitionConsumers(AsyncBlock):
     ) -> AsyncPartitionConsumer:
         """Start reading a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
-        Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
-        that is already being consumed.
+        Raises UnknownTopic if the partition does not exist, OffsetOutOfRange if the offset is outside the
+        log, and IllegalState if the partition is already being consumed.
         """
         checked_partition = topic_partition(topic, partition)
         is_named = isinstance(offset, str) and offset in (OLDEST, NEWEST)

@@ -99,8 +99,8 @@ class PartitionConsumers(Block):
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
         """Start reading a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
-        Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
-        that is already being consumed.
+        Raises UnknownTopic if the partition does not exist, OffsetOutOfRange if the offset is outside the
+        log, and IllegalState if the partition is already being consumed.
         """
         self._loop.check_usable("these partition consumers are closed; make new ones")
         consumer = self._loop.run(self._loop.client.consume_partition(topic, partition, offset))

@@ -55,7 +55,7 @@ _COMPRESSED: Final = {
     b"BZh": "bzip2",
 }
 
-# Other block types of pcapng.
+# The pcapng block types, besides the section header, that this module reads.
 _INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
 # Maps the byte-order magic of a section header to the `struct` code of the byte order.
 _BYTE_ORDERS: Final = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}

@@ -257,7 +257,7 @@ def test_the_levels_of_a_release_are_those_of_kafkas_tool(release: str, tools: s
     assert {name: str(level) for name, level in release_levels(release).items()} == levels
 
 
-# Maps a command that fails to the tool and arguments of Kafka that do the same, and fail, too.
+# Failing command of kproto -> Kafka's tool, and the arguments with which the tool must also fail.
 FAILING = {
     "topics describe absent": ("TopicCommand", "--describe --topic absent"),
     "topics delete absent --execute": ("TopicCommand", "--delete --topic absent"),

@@ -97,7 +97,7 @@ def test_a_rejoin_that_the_coordinator_asked_for_is_no_cause(group: Group) -> No
 
 @pytest.mark.parametrize("issued", [True, False])
 def test_a_member_with_an_id_that_was_just_issued_is_new(group: Group, issued: bool) -> None:
-    """KIP-394: a new member first gets its id with MEMBER_ID_REQUIRED."""
+    """KIP-394: a new member first receives its id with MEMBER_ID_REQUIRED, then joins with the id."""
     if issued:
         group.causes.add_issued_id("c")
     group.join("c", 2, 200)

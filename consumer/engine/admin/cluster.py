@@ -156,7 +156,7 @@ def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_
             )
 
 
-# The first elements of the routes to coordinators. The index is the key type of FindCoordinator.
+# The first element of each route to a coordinator, indexed by FindCoordinator's key type.
 _COORDINATOR_ROUTES: Final = ("group", "transaction", "share")
 Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 

@@ -1,4 +1,4 @@
-"""Clients that log in with a delegation token, which another client has created (KIP-48)."""
+"""Clients can log in with a delegation token that another client has created (KIP-48)."""
 
 from __future__ import annotations
 

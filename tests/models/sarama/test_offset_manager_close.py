@@ -95,7 +95,7 @@ def test_offsets_that_four_attempts_could_not_commit_are_dropped() -> None:
     assert len(stage.requests_of("OffsetCommit")) == 4
     assert offsets.partition_offsets == {}
     assert offsets.broker is None
-    assert stage.client.next_deadline() is None  # The ticker has stopped, too.
+    assert stage.client.next_deadline() is None  # The ticker has stopped.
 
 
 def test_only_the_closed_partitions_are_flushed_and_dropped() -> None:

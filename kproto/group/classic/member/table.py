@@ -162,7 +162,7 @@ RESPONSE_KINDS: Final[dict[type[Message], MemberEventKind]] = {
 def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
     """Apply `event` at time `now` (ms) and return the actions to perform, in order.
 
-    After the event's handler, the handler of the row PROCEED runs in the state that the member has now.
+    After the event's handler, the row PROCEED is applied in the state that the member has by then.
 
     Raises TypeError for an object that is not an event.
     """
