@@ -90,8 +90,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "truncated": the log was truncated below the position `before` of `partitions`; reading continues at
       `offset`;
 
-    * "uncommitted": a commit failed because of `reason`. It was the commit of `partitions` before their
-      release, or an auto commit if `partitions` is empty;
+    * "uncommitted": the commit of `partitions` before their release, or an auto commit if `partitions` is
+      empty, failed because of `reason`;
 
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` contains the
       request and the error. While the request fails, the report is repeated at increasing intervals (30 s to

@@ -47,7 +47,7 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
   are dropped.
 
 * If `consume_claim` raises an exception, `errors()` reports the exception. The session then ends, unless the
-  claim had already ended.
+  claim ended before the exception was raised.
 
 * If `setup` raises an exception, `consume` raises it. If `cleanup` raises an exception, `errors()` reports
   it. `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of

@@ -46,8 +46,8 @@ MAX_LAYOUTS = 64
 # The maximum length of a list of numbers in an element that is read by layout.
 MAX_NUMBERS = 16
 
-# The pattern of an element's lengths: one number per length. Null is -1, and an empty value is 0. A list of
-# numbers is represented by its count, and any other string or byte sequence by 1, whatever its length.
+# The pattern of an element's lengths: one number per length. Null is -1, and an empty value is 0. A nonempty
+# list of numbers is represented by its count, and a nonempty string or byte sequence by 1.
 Pattern = tuple[int, ...]
 
 # `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of

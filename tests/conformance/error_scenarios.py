@@ -82,8 +82,8 @@ def commits_after_a_lost_membership(stage: Stage, code: int, **conf: Any) -> Non
         ask(a, "commit-async")
         poll_until(a, "assigned", new_only=True)
         ask(a, f"commit-at {stage.topic}:0:5")
-    # A fenced member does not poll again, because the consumers run the rebalance callback at different
-    # times: kproto's before a poll raises the error, and Java's in the poll after the error.
+    # A fenced member does not poll again, because kproto and Java then differ: kproto calls the rebalance
+    # callback before poll raises the error, and Java calls it in the poll after the error.
     a.close()
 
 

@@ -261,7 +261,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     groups = count()
 
     def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """Return librdkafka's results, or None if each try took too long and differed from the model."""
+        """Return librdkafka's results, or None if every try was late and differed from the model."""
         for _ in range(TRIES):
             theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:

@@ -121,8 +121,8 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    Some scenarios already use the value in `CHANGED`, so they get a different one. The scenarios of S4 use
-    Java's model, and get sarama's. S1-2 uses the policy earliest, and gets latest.
+    A scenario that already uses the value in `CHANGED` gets a different one: the scenarios of S4, which use
+    Java's model, get sarama's; S1-2, which uses the policy earliest, gets latest.
 
     With `join_after_ms`, S0-1 and S0-2 get more polls. With the default number, they would end before the
     join begins, and the join's time would not be visible.

@@ -1,7 +1,7 @@
 """AddRaftVoter (key 80): add a controller to the metadata quorum (KIP-853).
 
 A new voter must first replicate the metadata log, and this broker has no metadata log. So a request that
-passes Kafka's checks fails as if the new controller were unreachable.
+passes Kafka's checks fails as if the new voter were unreachable.
 """
 
 from __future__ import annotations

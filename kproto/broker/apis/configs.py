@@ -176,7 +176,7 @@ def broker_name_fault(broker: Broker, name: str) -> str | None:
     return f"Unexpected broker id, expected {broker.node.id}, but received {name}"
 
 
-# Config resource type -> ACL resource type that must be permitted, and the error otherwise.
+# Config resource type -> the ACL resource type to authorize, and the error if the caller is not authorized.
 _PERMISSIONS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
     ResourceType.TOPIC: (Resource.TOPIC, TOPIC_FAILED),
     ResourceType.BROKER: (Resource.CLUSTER, CLUSTER_FAILED),

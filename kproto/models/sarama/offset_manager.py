@@ -176,7 +176,7 @@ class OffsetManager(Routine):
             self.client.resume(routine, "commits_locked")
 
     def unlock_generation(self, member_id: str, generation: int) -> None:
-        """Set the generation, which may be unchanged, and send the blocked commits."""
+        """Set the member id and the generation, and send the blocked commits."""
         self.member_id, self.generation = member_id, generation
         self.writing, self.writer = False, None
         flushes, self.locked_out = self.locked_out, []

@@ -1,6 +1,6 @@
 """A value's header names its schema in a registry and, in Protobuf, its message.
 
-The decoder uses this schema and this message.
+The decoder reads the value with this schema and as this message.
 """
 
 from __future__ import annotations

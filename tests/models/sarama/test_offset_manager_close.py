@@ -1,6 +1,4 @@
-"""The last commit of a session is attempted up to four times. If the coordinator is lost, it is looked up
-first.
-"""
+"""The last commit of a session has up to four attempts, and looks up a lost coordinator."""
 
 from __future__ import annotations
 

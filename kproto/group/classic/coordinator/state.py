@@ -316,7 +316,7 @@ class ClassicGroup:
         At least one of `names` must be supported by all members. A member that rejoins is counted with the
         protocols of its earlier JoinGroup.
 
-        If the group has no members, it accepts any protocol type and any names, but neither may be missing.
+        A group without members accepts any protocol type and any names, but not an empty type or no names.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             has_protocols = any(True for _ in names)
