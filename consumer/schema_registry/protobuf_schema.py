@@ -148,8 +148,9 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
                 path.pop()
                 continue
             pending_imports = [name for name in file.dependency if name in remaining]
-            # A path with more entries than remaining files contains a cycle. Its last file is then added
-            # before the files that it imports, and `_add_file` raises InvalidSchema for the missing import.
+            # If the path has more entries than files remain, its imports form a cycle. The path's last file
+            # is then added before the files that it imports, and `_add_file` raises InvalidSchema for the
+            # missing import.
             if pending_imports and len(path) <= len(remaining):
                 path.append(pending_imports[0])
                 continue

@@ -205,8 +205,8 @@ class PartitionProducers:
         are treated as markers of `coordinator_epoch`.
         """
         previous_entries = self._entries
-        # `on_batch_appended` and `on_marker_appended` forget a producer's attempts. So the attempts are kept
-        # here, and restored when all batches have been read.
+        # `on_batch_appended` and `on_marker_appended` forget a producer's attempts to start a transaction. So
+        # the attempts are kept here, and restored when all batches have been read.
         verifications = self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:

@@ -490,7 +490,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` if its request is retried and the error is reported, else 0.
+        """Return the error code because of which a request is retried, if this must be reported; else 0.
 
         Return None if the engine does not report retries of this kind of request.
         """

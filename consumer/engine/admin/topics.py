@@ -70,10 +70,8 @@ def send_to_controller(
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
     `done_code` is the error code for a topic that is already in the requested state. With `done_is_success`
-    this code always counts as success.
-
-    Without `done_is_success`, `done_code` counts as success only if an earlier attempt may have succeeded:
-    after a lost connection, or after a response that lacks one of `names`.
+    the code always counts as success. Otherwise it counts as success only if an earlier attempt may have
+    succeeded: after a lost connection, or after a response that lacks one of `names`.
 
     Raises BrokerError for an error code that is not retriable.
     """

@@ -296,8 +296,8 @@ class BrokerFetches:
 
         The fetch waits while more than `max_bytes` bytes are buffered.
 
-        The fetch also waits while the buffer of a partition is full and each partition to fetch still has
-        buffered records. The later fetch can then include the partition whose buffer was full, too.
+        Below this limit, it waits while a partition's buffer is full, if each partition to fetch still has
+        buffered records. By waiting, the fetch may also include the partition whose buffer is full now.
         """
         return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 

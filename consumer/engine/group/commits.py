@@ -119,8 +119,8 @@ class Committer:
         self.reported_commits: deque[dict[TopicPartition, CommittedOffset]] | None = None
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
-        # The partitions of commits that were sent and have not succeeded. The coordinator may still have
-        # received such a commit.
+        # The partitions of each commit that was sent, and whose success is not confirmed. The coordinator may
+        # have stored the offsets of such a commit.
         self._unconfirmed: set[TopicPartition] = set()
         # Partition -> (position, committed offset), for partitions lost with uncommitted records. Cleared
         # when the application has been notified.

@@ -159,8 +159,8 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        # The last requested commit, or `stored` if the application has stored it after that commit. The
-        # success of the commit clears it. Until then, the group's committed offset is uncertain.
+        # The last requested commit or, if the application has stored an offset after that commit, `stored`.
+        # None after the commit has succeeded. Until then, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. They are kept after they
         # have been committed.
@@ -566,7 +566,7 @@ class SubscriptionState:
         self.unrecorded: dict[PartitionState, None] = {}
         # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []
-        # The last number that was given to an epoch or to an entry of the heap.
+        # A counter: its last value is the newest epoch, or the number of the newest entry in `_scheduled`.
         self._last_number = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
         # this number. If the number has grown since, another member may own the partitions of some

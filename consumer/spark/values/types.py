@@ -34,7 +34,7 @@ class Format(Protocol):
     def decoder(self, column_format: ColumnFormat, kind: DataType) -> Decode:
         """Return a function that decodes values into a column of type `kind`.
 
-        Raises ConfigError if `kind` is unsuitable.
+        Raises ConfigError if a column of this type cannot hold the format's values.
         """
         ...
 

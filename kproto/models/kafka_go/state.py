@@ -302,7 +302,7 @@ class KafkaGoState:
     tried_addresses: int = 0
     connection_count: int = 0
     coordinator: Address | None = None
-    open: Message | None = None  # The group loop's request in flight.
+    open: Message | None = None  # The request of the group loop that has no response yet.
     member_id: str = ""
     generation_id: int = -1
     assignments: dict[str, bytes] = field(default_factory=dict[str, bytes])

@@ -14,7 +14,8 @@ partitions by these rules:
 * STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), and
   auto.offset.reset applies.
 
-* At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.
+* At most one OffsetFetch is in flight. If it fails with an error that is not retried, fetching does not start
+  for its partitions.
 
 * The group continues the rebalance when no removal, query, start or commit is in progress
   (`assignment_done`).

@@ -7,7 +7,7 @@ Rules:
   * After bytes are dropped, all later bytes on the same lane are lost as well, so the receiver sees no gap in
     the stream. Only a timeout reveals the loss.
 
-  * Stalled bytes arrive later.
+  * Bytes that a "stall" delays arrive in order after the fault has ended.
 
   * A fault affects the connections of one client (or all) to one broker (or all). Until the fault ends, it
     affects new connections, too.

@@ -184,9 +184,9 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """A leader epoch that is too high stops reading for at most a minute.
+    """A consumer with a leader epoch above the real one reads again within a minute.
 
-    A client may have got such an epoch from a wrong response, or before the cluster was restored.
+    The consumer may have received such an epoch in a wrong response, or before the cluster was restored.
     """
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)

@@ -288,7 +288,7 @@ def test_asyncio_partition_consumers_read_and_close(server: Server) -> None:
 
 
 def test_a_cancelled_close_ends_the_client(server: Server) -> None:
-    """The client ends even if a timeout cancels `close`, and the next `close` returns."""
+    """If `close` is cancelled, the client is closed nevertheless, and a second `close` returns normally."""
 
     async def main() -> None:
         consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)

@@ -113,7 +113,7 @@ class JavaStage:
         return [line for line in self.said if isinstance(line, kind)]
 
     def return_callbacks(self, out: list[c.ModelAction]) -> list[c.ModelAction]:
-        """While the last action runs a callback, send `CallbackReturned`. Return the last step's actions."""
+        """Return from callbacks until a step ends without `RunCallback`. Return that step's actions."""
         while out and isinstance(out[-1], c.RunCallback):
             out = self.do(c.CallbackReturned())
         return out

@@ -97,8 +97,8 @@ def log_lines(codec: str) -> bytes:
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
     """Data that is compressed to a hundredth of its size is readable.
 
-    kproto's producer writes batches that compress this well. Kafka's consumer does not limit the decompressed
-    size.
+    Such data is no attack: kproto's producer writes it if the records repeat, and Kafka's consumer reads it,
+    because it does not limit the decompressed size.
     """
     assert len(read(log_lines(codec))) == LINES
 
