@@ -60,8 +60,8 @@ class LayoutPart(msgspec.Struct, frozen=True):
 
     `prefix` is the size in bytes of the encoded length. 0 stands for a varint that holds the length plus one.
 
-    `code` is the `struct` code of the values: "s" for bytes. An empty `code` stands for values that cannot be
-    read by layout. An element with such values has a layout only if all of them are null or empty.
+    `code` is the `struct` code of the values, such as "s" for bytes. It is empty if the values cannot be read
+    by layout. An element with such values has a layout only if all of them are null or empty.
     """
 
     fixed: str

@@ -119,9 +119,9 @@ class FetchCollector:
     def _limit_decoded(self, first: PartitionState) -> PartitionState:
         """Return the partition to read next, when `MAX_OPEN_FETCHES` fetches are already decoded.
 
-        `first` is the partition whose turn it is. If a partition that is not ready, such as a paused
-        partition, has a decoded fetch, free its records and return `first`. Otherwise return the partition
-        whose decoded fetch was used least recently.
+        `first` is the partition whose turn it is. If a decoded fetch belongs to a partition that is not
+        ready, for example a paused one, discard the decoded records of this fetch and return `first`.
+        Otherwise return the partition whose decoded fetch was used least recently.
         """
         for partition, (_, fetch) in self._decoded.items():
             if partition not in self.ready:

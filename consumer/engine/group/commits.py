@@ -769,8 +769,8 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit for each partition, with its leader epoch and metadata.
 
-    The offset is the first unprocessed record's offset, or the stored offset if the application stores
-    offsets. The committed offset is returned if no record has been processed since a reset policy chose the
-    start offset, or if no offset was stored.
+    If the application stores offsets, the result is the stored offset, or the committed offset if none is
+    stored. Otherwise the result is the offset of the first unprocessed record. If no record has been
+    processed since a reset policy chose the start offset, it is the committed offset.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

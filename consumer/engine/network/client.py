@@ -346,9 +346,10 @@ class NetworkClient:
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
         """Return the broker at this address if the metadata lists exactly one there, else None.
 
-        If the address has responded that it is not this broker (KIP-1242), the result is None until the
-        metadata lists another broker at the address. The client then connects without an expected broker. So
-        it works with a proxy that changes node ids, and with wrong metadata; Java's client does not.
+        If a connection to the address has led to another broker (KIP-1242), the result is None until the
+        metadata lists a different broker there. Meanwhile the client connects without an expected broker. So
+        the client also works if a proxy changes the node ids, or if the metadata is wrong. Java's client
+        does not.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:

@@ -1,4 +1,4 @@
-"""The sticky assignors of kafka-clients 2.6: a member keeps its first claims, up to the maximum.
+"""The sticky assignors of kafka-clients 2.6, which keep other partitions than later ones.
 
 For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
 For other groups it uses the general algorithm of the current release.

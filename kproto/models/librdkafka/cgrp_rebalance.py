@@ -207,7 +207,7 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin, after leaving the group if the whole assignment was removed in order to leave."""
+    """Leave the group if the whole assignment was removed in order to leave. Then rejoin."""
     leave_maybe(state, out)
     rejoin_now(state, out)
 

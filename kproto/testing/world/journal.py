@@ -206,8 +206,8 @@ def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[
 def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
     """Read the output of `save`: the arguments of the world, and its commands.
 
-    `assignors` replace the saved assignors of the same names. Raises ConfigError for lines that `save` does
-    not write, and if `assignors` does not contain a saved assignor.
+    `save` writes only the names of assignors, and `assignors` supplies the assignors of these names. Raises
+    ConfigError if one of them is missing, or if `save` cannot have written a line.
     """
     assignors_by_name = {assignor.name: assignor for assignor in assignors}
     arguments: dict[str, Any] | None = None

@@ -241,8 +241,8 @@ def test_attempts_to_write_the_first_batch_are_remembered(
 ) -> None:
     """Rejected attempts to write a transaction's first batch limit the batch's sequence number.
 
-    The batch must not start at a higher sequence number than any attempt. If the first attempt used Produce
-    v12 (KIP-890), a producer that is unknown to the partition must start at 0. Kafka's class is
+    The batch must not start at a higher sequence number than any of these attempts. If the first attempt used
+    Produce v12 (KIP-890), a producer that is unknown to the partition must start at 0. Kafka's class is
     VerificationStateEntry.
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -41,7 +41,7 @@ def member_of(world: World, **options: Any) -> Consumer:
     a = world.consumer(**{**GROUP, **SLOW, **options})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 10)
-    a.pause(T0)  # Paused, so that no fetch detects the deletion.
+    a.pause(T0)  # While `t` is paused, no fetch detects the deletion.
     world.run(1_000)
     return a
 

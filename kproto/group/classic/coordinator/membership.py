@@ -247,8 +247,8 @@ def remove_leaving_members(
     if reasons:
         _rebalance_after_removal(context, group, reasons)
     else:
-        # The removal of a pending member id may complete the join phase. In Kafka it starts a rebalance, even
-        # in a Stable group.
+        # The request has removed at most pending member ids, which may complete the join phase. Kafka's
+        # coordinator instead starts a rebalance when it removes one, even in a Stable group.
         complete_join_if_all_joined(context, group)
 
 
