@@ -60,7 +60,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise `error`. In a new query, Spark calls `latestOffset` first."""
+        """Raise `error`. In a new query, Spark calls `latestOffset` before this method."""
         raise self.error
 
     @kafka_option_names_in_errors()

@@ -371,7 +371,8 @@ class Server:
         for config, value in topic_configs.items():
             if (fault := check_topic_config(config, value)) is not None:
                 raise ConfigError(config, value, fault)
-        # Each config is valid by itself, so this fault is a minimum compaction lag above the maximum.
+        # Each config is valid by itself. The only invalid combination is a minimum compaction lag above the
+        # maximum.
         if (fault := check_topic_configs(topic_configs)) is not None:
             raise ConfigError("min.compaction.lag.ms", topic_configs.get("min.compaction.lag.ms"), fault)
         self._run_in_loop(
@@ -624,7 +625,7 @@ def running(
 def _checked_error(code: object) -> ErrorCode:
     """Return `code`, which is an `ErrorCode` or the name of one, as an `ErrorCode`.
 
-    Raises ConfigError for NONE, and for any other value.
+    Raises ConfigError for NONE, and if `code` is neither an `ErrorCode` nor the name of one.
     """
     error = ErrorCode.__members__.get(code.upper()) if isinstance(code, str) else code
     if isinstance(error, ErrorCode) and error is not ErrorCode.NONE:

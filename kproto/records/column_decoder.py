@@ -99,8 +99,8 @@ class FieldArrays:
 def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     """Read the fields of all records of these batches. Returns None if a record is irregular.
 
-    Raises IndexError if a field's length reaches beyond the arena, or if a window does not fit into the
-    arena.
+    The module's docstring says which records are irregular. Raises IndexError if a field's length reaches
+    beyond the arena, or if a window does not fit into the arena.
     """
     windows = Windows(arena)
     for find in (_find_starts_by_runs, _find_starts_in_parallel):

@@ -137,7 +137,7 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 
 
 def spoken(name: str, question: Question) -> Question:
-    """Return the input with the user data that the assignor's members send.
+    """Return the input as the assignor's members send it: "sticky" members send user data.
 
     Members without topics are left out, because Java may assign partitions even to them.
     """

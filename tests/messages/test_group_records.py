@@ -32,8 +32,8 @@ FRESH = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=[])
 SET = ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=[])
 
 
-# Observed with Kafka 4.3.1's classes: they encode null as the byte ff in untagged nullable structs, and as 00
-# in tagged ones.
+# Observed with Kafka 4.3.1's classes: a struct that is null is encoded as the byte ff in an untagged field,
+# and as the byte 00 in a tagged field.
 @pytest.mark.parametrize(
     ("metadata", "tags"), [(FRESH, "00"), (None, "01000100"), (SET, "01000701000000050100")]
 )

@@ -142,7 +142,7 @@ APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODU
 # The APIs that `Server.fail` can inject errors into: those that can deny authorization.
 REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorization is not None)
 
-# The highest version of an API that is not served.
+# The value in `highest` (see `served_versions`) that omits an API.
 NOT_SERVED: Final = -1
 
 _TELEMETRY_KEYS: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key)
