@@ -155,7 +155,7 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def scan(path: str) -> Scan:
-    """Return the texts of a file.
+    """Return the texts of a file: a module's comments and docstrings, or a page's paragraphs.
 
     `names` is empty for a page, and for a module in which no assigned name looks vague. Such a module is not
     parsed.

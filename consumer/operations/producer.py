@@ -43,7 +43,7 @@ from ..records import EventCallback, GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
-# The name of the line of tasks that wait because buffer.memory is used up.
+# The name of the waiting line of the tasks that wait for free buffer.memory.
 _MEMORY = "memory"
 # Time (ms) for which `kill` waits for delivery callbacks.
 _KILL_MS = 5_000

@@ -97,8 +97,8 @@ class Session:
         self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
-        self.thread_done = threading.Event()  # Set together with `done`; a ThreadSession passes it on.
-        self.ended = False  # Set later than `done`: when the claims have ended.
+        self.thread_done = threading.Event()  # Set together with `done`: the `done` of a ThreadSession.
+        self.ended = False  # Whether all claims have ended; set after `done`.
 
     def end(self) -> None:
         """Set `done`, which wakes the handlers that wait for the session's end.

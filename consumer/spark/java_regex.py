@@ -195,7 +195,7 @@ class _Reader:
     def translate_group_opening(self) -> str | None:
         """Return how a group starts in Python, such as "(?:"; None for inline flags.
 
-        The parenthesis of the group has been read. `group_count` counts the capturing groups.
+        The group's opening parenthesis has been read. A capturing group is added to `group_count`.
         """
         if not self.accept("?"):
             self.group_count += 1

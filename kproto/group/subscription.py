@@ -180,7 +180,7 @@ def _checked_by_topic(
 def _sorted_topics(topics: Iterable[str], message: str, version: int) -> list[str]:
     """Return the topics sorted, or raise EncodeError if they cannot be sorted.
 
-    A str is rejected, too, because its characters are not topics.
+    A single str is an error, because it would be sorted as a list of one-character topics.
     """
     if isinstance(topics, str):
         detail = f"a str is not a sequence of topics; for one topic give ({brief(topics)},)"

@@ -176,7 +176,7 @@ def _build_with_numpy(
             if stop > end:
                 if data[at + 16] > 2:
                     return None
-                # The last batch is truncated. `reader.batches` ignores it, too.
+                # The last batch is truncated. It is ignored here, as in `reader.batches`.
                 break
             starts.append(at)
             header_views.append(view[at : at + HEADER_SIZE])

@@ -138,7 +138,7 @@ class ScenarioRun:
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """Create the scenario's next world. Its moments have times relative to this world's start.
+        """Create the scenario's next world. Times of the world's moments are relative to its start.
 
         Takes the `options` of `World` and `StoryWorld`.
         """

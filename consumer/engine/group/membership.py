@@ -212,9 +212,9 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Call `leave`. During a rebalance with auto commit, commit the processed offsets first.
 
-        A member that leaves during a rebalance loses its partitions (M97), and nothing is committed after a
-        lost callback (M76). So the offsets are committed before this callback. The coordinator accepts
-        commits of the previous generation until the next one begins.
+        A member that leaves during a rebalance loses its partitions (M97), and nothing is committed after the
+        `lost` callback (M76). So the offsets are committed before this callback. The coordinator accepts
+        commits of the previous generation until the next generation begins.
         """
         member, options = self.member, self._core.options
         commits_automatically = options.enable_auto_commit and not options.as_java

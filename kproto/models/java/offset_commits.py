@@ -89,8 +89,8 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
     """Send an OffsetCommit if the coordinator is known and a commit is allowed (sendOffsetCommitRequest).
 
-    If the coordinator is unknown, the retry of the commit is scheduled, and an auto commit also fails with a
-    retriable error. If a commit is not allowed, because the member is not stable, the commit fails.
+    If the coordinator is unknown, the commit may be retried after retry.backoff.ms, and an auto commit
+    completes with a retriable error. If the member is not stable, a commit is not allowed and fails.
     """
     commit.result, commit.exception, commit.retry_at = None, None, None
     if not commit.offsets:

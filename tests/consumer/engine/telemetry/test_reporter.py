@@ -70,7 +70,7 @@ class TelemetryStage(Stage):
         self.end_calls()
 
     def end_calls(self) -> None:
-        """Pass the completed calls to the reporter, and send its next request, if any."""
+        """Pass the completed calls to the reporter, which may then send its next request."""
         finished, self.network.finished = self.network.finished, []
         for call in finished:
             call.purpose(call)
