@@ -307,7 +307,7 @@ def _complete_expired_requests(broker: Broker, now: int) -> None:
 
 
 def _close_due_connections(broker: Broker, now: int) -> None:
-    """Close the connections whose close is due, after their last responses."""
+    """Send the last responses on the connections that are due to be closed, then close them."""
     for conn in list(broker.close_deadlines.take(now)):
         response, reason = broker.pending_closes[conn]
         if response is not None:

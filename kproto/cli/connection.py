@@ -60,7 +60,7 @@ def add_execute(parser: argparse.ArgumentParser, change: str) -> None:
 
 
 def client_options(options: argparse.Namespace, **more: Any) -> dict[str, Any]:
-    """Return the options of a client: `more`, and the options in the file of `--command-config`."""
+    """Return a client's options: `more`, overridden by the file of `--command-config`."""
     file = options.command_config
     return {"client_id": "kproto-cli", **more, **({} if file is None else client_security(file))}
 

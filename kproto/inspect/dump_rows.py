@@ -229,7 +229,7 @@ def _join_dump(rows: list[_Row]) -> bytes:
 def _join_rows(rows: list[_Row], base: int) -> bytes:
     """Return the bytes of a dump's rows. Raises _InvalidRow for a wrong offset.
 
-    `base` is the base of the numbers in which the offsets are written.
+    `base` is the number base of the offsets: 8, 10 or 16.
     """
     first_offset = int(rows[0].offset, base)
     if first_offset and not all(row.is_marked for row in rows if row.data):

@@ -229,8 +229,8 @@ class RebalanceCauses:
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """Replace the member ids in the coordinator's reasons with names.
 
-    A coordinator's reason may end with the reason that a client sent. A client's reason that is a consequence
-    of the rebalance, not a cause, is removed (`CONSEQUENCES`).
+    A coordinator's reason may end with a reason that a client sent. The client's reason is removed if it is a
+    consequence of the rebalance instead of a cause (`CONSEQUENCES`).
     """
     result: list[str] = []
     for reason in reasons:

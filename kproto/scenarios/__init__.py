@@ -9,7 +9,7 @@ document, with the same number.
     run = scenario.run(Parameters(client="sarama", rate=100))
     run.results["lost"], run.holds
 
-A scenario states in our words what its document says, plays it in a simulated group, and records the outcome.
+A scenario paraphrases a part of its document, plays it in a simulated group, and records the outcome.
 Each module of scenarios covers a part of one lesson.
 
 The module `scenario` defines scenarios, and `parameters` the parameters of their runs. `report` renders a run

@@ -109,8 +109,8 @@ class Stage:
     def step(self, event: Event) -> list[Action]:
         """Step the broker, and pass its responses to the clients.
 
-        If a client has `reads` set, it receives each response immediately, so that the broker serves the next
-        request on its connection.
+        If a client's `reads` is true, each response counts as sent immediately, and the broker serves the
+        connection's next request. Otherwise the request waits until the test sends `ResponseSent`.
         """
         actions = step(self.broker, event, self.now)
         for action in actions:

@@ -6,8 +6,8 @@ A schedule contains the times at which the document's program acts. The program 
 each HTTP request, and sleeps between the requests. In some schedules it also subscribes in each request. In
 the others it subscribes once, at its start.
 
-The test compares the results of each HTTP request: the assignment after its polls, its first message, and the
-result of seek.
+The test compares the results of each HTTP request: the assignment after the request's polls, the first
+message that they return, and the result of seek.
 
 Only schedules without ties are drawn. In a tie, two events may occur in either order, so the result may vary.
 

@@ -36,8 +36,9 @@ PATIENCE = 20.0
 
 @dataclass
 class Judge:
-    """A real Kafka whose telemetry receiver writes the pushed metrics to a file. Clients connect through the
-    proxy.
+    """A real Kafka whose telemetry receiver writes the pushed metrics to a file.
+
+    Clients connect through `proxy`.
     """
 
     proxy: RecordingProxy

@@ -135,8 +135,8 @@ class CompletedFetch:
         if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self._max_decompressed = max_decompressed
-        # The completed fetches of the same response, in the order of its partitions. `_decode_together`
-        # decodes small ones together.
+        # The completed fetches of the same response, in the order of the response's partitions.
+        # `_decode_together` decodes small fetches together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         # Whether `_columns` has views of pooled memory, which `Columns.release` returns to the pool.
         self._lent = False

@@ -4,7 +4,7 @@ Rules:
 
 * Responses on a connection arrive in the order of the requests. So only the oldest request can be late.
 
-* A request can count as late only if the longest response time of a healthy broker is known.
+* A request can count as late only if a healthy broker responds to it within a known time.
 
 * A healthy broker responds to metadata requests, lookups and heartbeats immediately, to a fetch within
   `max_wait_ms`, and to a commit within offsets.commit.timeout.ms.

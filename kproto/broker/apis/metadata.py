@@ -101,7 +101,7 @@ def _describe_requested_topic(
 ) -> MetadataResponseTopic:
     """Describe a topic that is requested by id or by name.
 
-    With `may_create`, a topic is created if it is requested by name, does not exist, and its name is valid.
+    With `may_create`, a missing topic that is requested by name is created, if `Topics.refusal` allows it.
     """
     if requested.topic_id != NO_ID:
         topic = broker.topics.with_id(requested.topic_id)

@@ -172,7 +172,7 @@ def test_a_seek_beyond_the_end_of_the_log_starts_the_reader_again_without_an_err
 def test_a_fetch_behind_the_end_of_the_log_is_repeated_after_100_and_400_ms() -> None:
     """After OFFSET_OUT_OF_RANGE, a fetch at the end of the log is repeated after a backoff.
 
-    A fetch within the log is repeated immediately.
+    If the offset is below the end of the log, the fetch is repeated immediately.
     """
     reader = one_partition()
     reader.logs[0] = 5

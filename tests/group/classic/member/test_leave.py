@@ -253,7 +253,7 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """The first JoinGroup after an unsubscribe has the reason that the member left the group.
+    """The first JoinGroup after an unsubscribe gives as its reason that the member left.
 
     As in Java, an unsubscribe resets the member and requests a rejoin, even before the first join.
     """
