@@ -228,7 +228,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # The address may be a URL that contains a password.
             if error.__suppress_context__:
-                # Tracebacks omit this context, but the context would still refer to frames with passwords.
+                # A traceback does not show this context, but the context refers to frames with passwords.
                 error.__context__ = None
             # The client is only partly initialized, so it has no repr.
             del self

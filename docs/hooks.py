@@ -814,7 +814,7 @@ def rule_index() -> str:
         "---\nhide: [toc]\n---\n",
         "# Cells and tests of rules\n",
         "The cells of the [state machines](../reference/state-machines.md) that keep a rule, "
-        "and the tests that pin it. A rule without a cell is kept by a function whose docstring names it. "
+        "and the tests that check it. A rule without a cell is kept by a function whose docstring names it. "
         "`kproto rules R64` prints the same, with the source of the tests.\n",
         "| rule | cells | tests |",
         "|---|---|---|",

@@ -74,7 +74,8 @@ class TokenRequests:
     ) -> list[NetworkEvent]:
         """Return one event for each connection that waits for this token.
 
-        If `only_key` is None, the request of a shared source has ended, and no connection waits any longer.
+        `only_key` is the only connection that waits for the token. None means that the source is shared, so
+        all connections in `_waiting_keys` receive the token.
         """
         if only_key is None:
             keys, self._waiting_keys = self._waiting_keys, []

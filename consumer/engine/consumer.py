@@ -808,9 +808,9 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     if now >= engine.record_metrics_at:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
-    # After an event in `QUIET`, `settle` is needed only if another part of the engine may have work: its
-    # deadline has passed or is unknown, a call has finished, a partition has changed, the event has caused an
-    # action, or no connection is ready.
+    # After an event in `QUIET`, `settle` is needed only if another part of the engine may have work. This is
+    # so if the deadline of such a part has passed or is unknown, if a call has finished, if a partition has
+    # changed, if the event has caused an action, or if no connection is ready.
     if (
         not isinstance(event, QUIET)
         or now >= other_deadline

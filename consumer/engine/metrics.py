@@ -5,7 +5,7 @@ and CumulativeCount.
 
 Sensors never read a clock: the caller passes the time (ms).
 
-Sensors follow Java's SampledStat with its default configuration, except in the last two points:
+Sensors follow Java's SampledStat with its default configuration. Only the last two points differ from Java:
 
 * Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
 

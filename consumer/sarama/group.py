@@ -155,7 +155,8 @@ class AsyncConsumerGroup(AsyncBlock):
             raise IllegalState("consume() is already running; wait until it has returned")
         self._consume_ended.clear()
         self._handler, self._session_must_end, self._cleanup_error = handler, False, None
-        keeps_partitions = True  # False if `subscribe` revokes the member's partitions.
+        # Whether the member keeps its partitions: `subscribe` is not called, or does not revoke them.
+        keeps_partitions = True
         try:
             # `subscribe` raises an error if the set of topics is empty.
             if names != self._topics or not names:
@@ -451,7 +452,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._marks.remove(partitions)
 
     def _new_claim(self, partition: TopicPartition) -> Claim:
-        """Return a claim that has not started, paused if the application has paused the partition."""
+        """Return a claim that has not started. If the application has paused the partition, pause it."""
         claim = Claim(self.consumer, partition)
         if partition in self._paused:
             claim.pause()

@@ -38,7 +38,7 @@ class PartitionConsumer:
         return repr(self._consumer)
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return an iterator over the records. The method has sarama's name."""
+        """Return an iterator over the records (sarama's `PartitionConsumer.Messages`)."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

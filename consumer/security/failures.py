@@ -6,7 +6,7 @@ CLOSED = "the broker closed the connection"
 
 
 class TlsFailed(Exception):
-    """The error of a failed TLS handshake or stream. If `final` is true, a retry would fail as well."""
+    """The error of a failed TLS handshake or stream. If `final` is true, retries fail, too."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)
@@ -14,7 +14,7 @@ class TlsFailed(Exception):
 
 
 class NoToken(Exception):
-    """Raised when no token is available. If `final` is true, a retry would fail as well."""
+    """Raised when no token is available. If `final` is true, retries fail, too."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)

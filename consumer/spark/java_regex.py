@@ -154,7 +154,8 @@ class _Reader:
         self.skip_comments()
         if self.peek() in ("*", "+", "?"):
             raise self.error_at("a repetition cannot be repeated", start)
-        if atom in (r"\A", r"\Z", r"\b", r"\B"):  # Python repeats an anchor or a boundary only in a group.
+        if atom in (r"\A", r"\Z", r"\b", r"\B"):
+            # Python rejects a repeated anchor or boundary, but accepts a repeated group that contains one.
             atom = f"(?:{atom})"
         return atom + repetition
 

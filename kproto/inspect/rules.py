@@ -35,7 +35,7 @@ class RuleCell(NamedTuple):
 
 
 class RuleTest(NamedTuple):
-    """A test that pins a rule: its file (relative to the project's root), its name and its source."""
+    """A test that checks a rule: its file (relative to the project's root), its name and its source."""
 
     path: str
     name: str

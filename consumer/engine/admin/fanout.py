@@ -232,8 +232,8 @@ class _Progress(Generic[K, V]):
     def locate_brokers(self) -> Plan[str]:
         """Locate the broker of each open item whose broker is unknown.
 
-        An item whose lookup fails gets the error of the lookup. Returns the reason why an item must wait for
-        its broker, or "" if no item must wait.
+        An item whose lookup fails gets the error of the lookup. If the broker of an item cannot be located
+        yet, the result says why, so that the caller repeats the lookup after a pause. Otherwise it is "".
         """
         pause_reason = ""
         unlocated = [item for item in self.open if item not in self.nodes]

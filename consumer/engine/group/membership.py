@@ -173,7 +173,7 @@ class Membership:
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start releasing all partitions and leaving the group. `is_settled` is true when both are done."""
+        """Release all partitions and leave the group. When both have ended, `is_settled` becomes true."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())

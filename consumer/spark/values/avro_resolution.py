@@ -57,7 +57,7 @@ def branch_positions(writer: AvroNode, reader: AvroNode) -> list[int]:
 def _best_match(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
     """Return the position of the type that matches best: by the full name, or else by the short name.
 
-    If no candidate of the branch's kind matches, the result is -1.
+    Only types of the branch's kind match. If no candidate matches, the result is -1.
     """
     same_kind = [n for n, candidate in enumerate(candidates) if candidate.kind == branch.kind]
     for n in same_kind:

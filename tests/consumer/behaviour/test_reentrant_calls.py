@@ -30,7 +30,7 @@ from tests.bundles import rotated
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# Methods that this test omits: they wait for a delivery, or tests in other files cover them.
+# Methods that this test omits, because they wait for a delivery, or because tests in other files cover them.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 METRIC = dict.fromkeys(
     ("register_metric_for_subscription", "unregister_metric_from_subscription"),

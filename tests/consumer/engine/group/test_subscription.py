@@ -44,7 +44,10 @@ def test_internal_topics_match_only_without_exclude_internal_topics(excludes: bo
 
 @rule("M92")
 def test_the_leader_rejoins_if_the_rack_of_a_replica_changes() -> None:
-    """Broker 9 has failed. Metadata lists it as a replica, but not as a broker, so its rack is unknown."""
+    """The unknown rack of another replica causes no rejoin.
+
+    Broker 9 has failed: Metadata lists it as a replica, but not as a broker, so its rack is unknown.
+    """
     world = World({"t": 1})
     rack = "a"
 
