@@ -177,7 +177,10 @@ def _print_producers(options: argparse.Namespace) -> int:
 
 
 def _find_hanging(options: argparse.Namespace) -> int:
-    """Print hanging transactions: open in a log for long, but unknown to their coordinators."""
+    """Print hanging transactions, which are open in a log but unknown to their coordinator.
+
+    Transactions with a record in the last `--older-than` ms are not checked.
+    """
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         topics = options.topics or sorted(admin.topics())

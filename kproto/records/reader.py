@@ -103,8 +103,8 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
     """Iterate over the positions of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Yields a `BatchSpan` for each complete batch of magic 2 with a valid header. From the first other batch
-    on, each batch is yielded as a `Batch`. Raises the same errors as `batches`.
+    Yields a `BatchSpan` for each complete batch of magic 2 with a valid header. The first other batch, and
+    all batches after it, are yielded as `Batch`. Raises the same errors as `batches`.
     """
     check_data(data)
     at, end = 0, len(data)

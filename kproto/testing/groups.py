@@ -156,7 +156,7 @@ class Group(RuleBasedStateMachine):
     def lose(self, member: int, cause: str) -> None:
         """Let a member lose its partitions after it has read records from them.
 
-        First time passes until the member owns partitions. After the loss, time passes until the member's
+        The step first waits until the member owns partitions. After the loss, it waits until the member's
         `lost` callback has returned. Both waits have a limit, because a network fault may prevent the
         assignment or the callback.
         """

@@ -21,8 +21,8 @@ Rules:
 * Throttling of at least a second is reported. While it lasts, the report is repeated at increasing
   intervals. Java reports nothing.
 
-* A pause that will last beyond the time of the next report is reported immediately, because no response
-  arrives during the pause.
+* A report follows a response. During a pause no response arrives, so a pause that will last until after the
+  next report is due is reported immediately.
 """
 
 from __future__ import annotations

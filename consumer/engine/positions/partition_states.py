@@ -260,7 +260,7 @@ class PartitionState:
         self.leader_epoch = self.replica = self.stored = None
 
     def _invalidate(self) -> None:
-        """Give the partition a new epoch.
+        """Give the partition a new state epoch, so that responses to earlier requests are ignored.
 
         Drop the partition's buffer, error, retries, reset and start offset.
         """

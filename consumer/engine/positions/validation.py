@@ -14,8 +14,9 @@ Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149 to M1
   same offsets.
 
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
-  offset where the logs diverge. With any other policy the partition continues at that offset, and the
-  truncation is reported.
+  diverging offset: the first offset at which the log is known to differ from what was read. With any other
+  policy the truncation is reported, and the partition continues at the diverging offset. If this offset is
+  unknown, the position is reset.
 
 * Before Kafka 2.3, OffsetForLeaderEpoch requires the permission ClusterAction, which is meant for brokers.
   With brokers before Kafka 2.3, positions are therefore not validated.

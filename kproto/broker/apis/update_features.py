@@ -79,7 +79,7 @@ def _update_fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
 def _response(
     updates: Mapping[str, FeatureUpdateKey], error: ErrorCode, message: str | None
 ) -> UpdateFeaturesResponse:
-    """Return the response. If successful, it lists the features in versions 0 and 1."""
+    """Return the response. After a success it has a result per feature, which v2 does not encode."""
     results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
     return UpdateFeaturesResponse(
         throttle_time_ms=0,

@@ -10,8 +10,8 @@ partition and rejoins, and the next rebalance assigns it (M91, R216).
 A partition without an owner is assigned immediately (R217).
 
 If two members report the same partition in the same generation, the partition is assigned to no member until
-one of them stops reporting it. If members have different subscriptions, Java's assignor may assign the
-partition to one of the two immediately.
+one of them stops reporting it. Java's assignor differs if not all members of the group have the same
+subscription: it may assign the partition to one of the two immediately.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ Rules:
 
 * A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
 
-* The replay of a journal from a file can call only the methods, and set only the attributes, that a journal
-  keeps.
+* A replay raises ConfigError for a call of a method, or a change of an attribute, that no journal records.
 """
 
 from __future__ import annotations

@@ -1048,7 +1048,7 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
 
 
 def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> None:
-    """The broker may have written a batch that failed with REQUEST_TIMED_OUT."""
+    """The batch is sent again, because the broker may have written it despite REQUEST_TIMED_OUT."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, enable_idempotence=False, retry_backoff_ms=500, retry_backoff_max_ms=500)
     refused: list[Any] = []
