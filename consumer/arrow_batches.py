@@ -300,7 +300,7 @@ def _pairs_of_structs(column: Any) -> list[tuple[Any, ...]]:
 def murmur2(keys: Any) -> Int64s:
     """Return Kafka's murmur2 of each key, with the sign bit cleared. `keys` is a BinaryArray without nulls.
 
-    The hashes equal those of `engine.producer.partitioner`, but are computed for a whole column at once.
+    `engine.producer.partitioner` computes the same hashes key by key. This function hashes a whole column.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]

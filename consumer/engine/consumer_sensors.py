@@ -17,8 +17,8 @@ Rules:
 
 * The lag and the lead of a partition are measured after each poll that returned its records.
 
-* Each second, the largest and the latest lag are recorded, and the smallest and the latest lead. Java records
-  each value.
+* Of the lags of a partition in each second, only the largest and the latest are recorded. Of its leads, only
+  the smallest and the latest are recorded. Java records each value.
 
 * A rebalance lasts from the first JoinGroup until the member adopts its assignment.
 

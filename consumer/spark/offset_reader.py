@@ -301,7 +301,7 @@ class OffsetReader:
 
     @property
     def _timeout(self) -> float:
-        """The timeout of one call of the admin client in seconds."""
+        """The timeout (s) of one call of the admin client."""
         return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
 
     @property

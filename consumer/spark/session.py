@@ -125,7 +125,9 @@ def _temporary_folder() -> Path:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kproto")`` available in a session, and in sessions that its ``newSession()`` creates.
+    """Make ``format("kproto")`` available in this session.
+
+    A session that ``newSession()`` creates has its own registrations.
 
     The workers of a local session run the caller's Python, unless PYSPARK_PYTHON or spark.pyspark.python is
     set. The python3 on the PATH may not have kproto. A warning is logged if the workers cannot import this

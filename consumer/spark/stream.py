@@ -278,7 +278,7 @@ class Planner:
     def _topics_max_age(self) -> float:
         """The maximum age (s) of the cached list of topics.
 
-        The default is 0 if there are fewer than `MANY_PARTITIONS` partitions.
+        The default is `TOPICS_MAX_AGE_MS` for `MANY_PARTITIONS` partitions or more, and 0 for fewer.
         """
         default_ms = TOPICS_MAX_AGE_MS if self.logs.partition_count >= MANY_PARTITIONS else 0
         return self.options.number("metadata.max.age.ms", default_ms) / 1000

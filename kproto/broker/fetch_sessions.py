@@ -90,7 +90,8 @@ class FetchSession:
     # The partitions that are not idle.
     active: set[Key] = field(default_factory=set[Key])
     topic_names: dict[UUID, str] = field(default_factory=dict[UUID, str])
-    # The reader for which partitions are idle, see `FetchContext.partitions_to_read`.
+    # Identifies the reader of the last fetch. Partitions are idle for this reader only (see
+    # `FetchContext.partitions_to_read`).
     reader: Hashable = None
     last_order: int = 0
     is_closed: bool = False

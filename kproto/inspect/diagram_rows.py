@@ -130,7 +130,7 @@ class _Rebalance(NamedTuple):
 
 
 class DiagramBuilder:
-    """Collects exchanges and notes, and builds the diagram from those that are drawn.
+    """Collects exchanges and notes, selects the exchanges to draw, and builds the diagram.
 
     `name` returns the name of the member that sent an exchange's request. `began` is the time in ms that the
     diagram shows as 0, or None for the time of the first request.

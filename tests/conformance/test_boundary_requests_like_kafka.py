@@ -66,9 +66,10 @@ def seed_of(seed: int, apis: tuple[str, ...], scene: int) -> str:
 
 
 def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
-    """Yield the scene's differences up to the first request whose responses differ.
+    """Yield the differences between the responses to the first request that is answered differently.
 
-    Later differences may follow from the first.
+    The scene ends with this request, because later differences may follow from the first. If all requests are
+    answered alike, yield the differences between their effects.
     """
     dice = Random(seed)
     odd = dice.choice(ODD)

@@ -101,7 +101,7 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
     """Draw a message with runs of elements of equal lengths.
 
-    A run may have a single element, and its elements may have tagged fields.
+    A run may consist of only one element. Any element may have a tagged field.
     """
     part = next(f.kind.element for f in cls.__fields__ if f.name == "parts")
     parts: list[Any] = []

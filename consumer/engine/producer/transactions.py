@@ -496,8 +496,8 @@ class TransactionManager:
                 self._new_partitions -= requested
                 self._on_added_to_transaction()
 
-        # Until the coordinator confirms the partitions (see `_on_added_to_transaction`), this request may
-        # still reach the coordinator after an abort.
+        # The next transaction needs a new epoch until the coordinator has responded to this request (see
+        # `_on_added_to_transaction`), because the request may still reach the coordinator after an abort.
         self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._coordinator_node, max_version=LAST_ADD_PARTITIONS_VERSION)

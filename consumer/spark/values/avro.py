@@ -375,7 +375,7 @@ class _AvroDecoder:
         Return the lane of each item, and the columns of keys and items. For an array, the keys are None.
 
         The start and end of each item are determined one by one, and then all items are read together. If
-        an item is cut off, its lane has no items.
+        a lane ends in the middle of an item, the lane fails, and none of its items are read.
         """
         view, item_node = lanes.view, writer.inner[0]
         item_lanes: list[int] = []

@@ -51,7 +51,8 @@ TOPIC_OPERATIONS: Final = (
 )
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
-# The call to execute, possibly narrowed; otherwise the response, or a closed connection.
+# The call to execute, narrowed to its permitted part if necessary. For a call that must not be executed, the
+# response, or the command to close the connection.
 Authorized = Call | Message | CloseWithoutResponse
 
 

@@ -335,7 +335,7 @@ def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
 @pytest.mark.parametrize(
     ("limit", "sizes", "shared"),
     [
-        # The numbers are those of the test "maxOffsetsPerTrigger" in KafkaMicroBatchSourceSuite.
+        # The numbers of the test "maxOffsetsPerTrigger" in Spark's KafkaMicroBatchSourceSuite.
         (10, (101, 11, 1), (8, 1, 1)),
         (10, (93, 10), (9, 1)),
         (5, (7, 3), (3, 1)),  # The exact shares, 3.5 and 1.5, are rounded down, as in Spark 4.2.

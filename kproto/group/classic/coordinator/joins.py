@@ -49,7 +49,7 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 def refuse_because_full(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender's pending member id, if any.
+    """Answer GROUP_MAX_SIZE_REACHED. If the sender's member id is pending, remove it.
 
     A sender that is a member, but has not joined yet, is removed if `group.max.size` members have joined. So
     a group above this size shrinks. A member that is rejected because its metadata is too large stays in the

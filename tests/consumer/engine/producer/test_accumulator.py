@@ -188,7 +188,10 @@ def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch(
 
 
 def test_a_flush_lets_the_sender_send_a_batch_that_still_accepts_records() -> None:
-    """If each flush sealed a batch, tasks that send and flush at once would send one record per batch."""
+    """The flush does not seal the batch.
+
+    If it did, concurrent tasks that each send a record and flush would send one record per batch.
+    """
     records = accumulator()
     records.set_route("t", 1, [0])
     first = records.append("t", None, b"v", 0, 0, ())
