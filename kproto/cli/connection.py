@@ -113,7 +113,7 @@ def done_items(items: Iterable[T], call: Callable[[T], object], failures: list[K
 def exit_code(command: str, failures: list[KprotoError]) -> int:
     """Print each error as one line on stderr; return 1 if there are errors, else 0.
 
-    If several items fail with the same text, for example because the broker does not support the request, the
+    If several errors have the same text, for example because the broker does not support the request, the
     text is printed once.
     """
     for text in dict.fromkeys(map(str, failures)):

@@ -278,7 +278,7 @@ def _request_time(exchange: Exchange) -> int:
 def _add_frame(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Add a frame to the conversation of its connection, which is created for the first frame.
+    """Add a frame to its connection's conversation, which the first frame creates.
 
     Returns the exchange (a request with its response) of the frame, and whether the exchange is complete. The
     exchange is None if the frame was not decoded, or is a response whose request is not in the capture.

@@ -23,7 +23,7 @@ _MAX_COLUMN_BYTES = 32 << 20
 
 
 class _Selection(TypedDict):
-    """The arguments of `rows` and `row_lists` that select records."""
+    """The arguments with which `rows` and `row_lists` select records."""
 
     check_crc: bool
     aborted: Sequence[tuple[int, int]]

@@ -308,7 +308,7 @@ class _QuotaAssignment:
         return None
 
     def _assign_in_turn(self, unassigned: list[TopicPartition]) -> None:
-        """Assign partitions in turn: to members below the quota, then one each to members at the quota."""
+        """Assign partitions in turn to members below the quota, then one each to members at the quota."""
         index = 0
         members, next_members = self.below_quota, list[str]()
         members_at_quota = iter(self.at_quota)

@@ -288,7 +288,7 @@ class JavaState:
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
     cluster: ClusterMetadata = field(default_factory=ClusterMetadata)
-    # The requests in flight, by the `id` of their messages.
+    # The requests in flight, by the `id()` of their message objects.
     open: dict[int, InFlightRequest] = field(default_factory=dict[int, InFlightRequest])
     # Whether a request was sent to a broker that the metadata lists, and not only to a bootstrap address.
     connected: bool = False

@@ -116,7 +116,7 @@ def leave_if_closed(group: SaramaGroup, payload: object) -> None:
 
 
 def leave(group: SaramaGroup) -> None:
-    """Send LeaveGroup, if necessary after a coordinator lookup. Without a member id, only close."""
+    """Send LeaveGroup, if necessary after a coordinator lookup; close if there is no member id."""
     if not group.member_id:
         close(group)
         return

@@ -150,8 +150,8 @@ class _StickyPlan:
     def balance(self) -> None:
         """Assign the unassigned partitions, and then move partitions until the assignment is balanced.
 
-        As in sarama, moves that do not improve the balance are kept. sarama tries to undo them, but only
-        drops from the assignment the members that can neither gain nor lose a partition.
+        As in sarama, the attempt to undo moves that do not improve the balance fails: the moves are kept, and
+        members that can neither gain nor lose a partition are dropped from the assignment.
         """
         order = self._sorted_partitions()
         least_loaded = self._members_by_load()[0]

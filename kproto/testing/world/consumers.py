@@ -230,8 +230,8 @@ class Consumer(EngineClient):
     def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         """Call the listener. The callback ends `callback_ms` later, in `_on_callback_end`.
 
-        If the listener raises, the callback and its poll end at once, as in `consumer.Consumer`, and the
-        exception is raised by the call of the world, for example by `run`.
+        If the listener raises an exception, the callback and its poll end immediately, as in
+        `consumer.Consumer`. The running call of the world, for example `run`, raises the exception.
         """
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)

@@ -27,7 +27,8 @@ class Request(NamedTuple):
     `instead` is a resource type. A permission on a resource of this type can replace a listed permission:
     CREATE on the cluster replaces CREATE on a topic.
 
-    `also` is an operation. A permission for `also` on the same resource can replace a listed permission, too.
+    `also` is an operation. A permission for this operation on the same resource also replaces a listed
+    permission.
     """
 
     title: str

@@ -209,8 +209,8 @@ def give_u_the_id_of_t(topics: list[Any]) -> list[Any]:
 def test_a_topic_with_the_id_of_another_topic_is_not_read(late: bool) -> None:
     """Metadata that gives one topic the id of another is rejected.
 
-    If the consumer accepted it, the consumer would read one topic from its position in the other topic, and
-    commit this position.
+    Without the rejection, the consumer would read one topic from its position in the other topic, and commit
+    this position.
     """
     world = MalformedWorld(("Metadata", "topics", give_u_the_id_of_t))
     world.create("u", 1)
