@@ -1,4 +1,4 @@
-"""The environments of tox.ini run every test file, and skip no file because a package is missing."""
+"""Every test file runs in an environment of tox.ini in which a missing package is a failure."""
 
 from __future__ import annotations
 

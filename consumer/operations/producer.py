@@ -392,7 +392,7 @@ class ProducerOperations:
             if is_closer:
                 try:
                     runtime.shut_down(deadline)
-                # If Ctrl-C interrupts this block too, the next call of close completes the shutdown.
+                # If Ctrl-C interrupts `shut_down`, the next call of close completes the shutdown.
                 finally:
                     runtime.closer = None
                     runtime.notify()

@@ -220,7 +220,7 @@ def _unescape(body: str, text: str) -> bytes:
 
 
 def _read_decimal(text: str, is_named: bool) -> bytes | None:
-    """Read numbers: hex with the prefix 0x, and otherwise decimal.
+    """Read numbers, which are hex with the prefix 0x, and decimal without it.
 
     Numbers that all have two digits are read as hex, not as decimal, unless they are in brackets.
     """

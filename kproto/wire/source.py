@@ -116,7 +116,7 @@ class FunctionSource:
         return self.version in f.versions and not (self.flexible and self.version in f.tagged)
 
     def is_compact(self, f: Field) -> bool:
-        """Return whether the field's length, if it has one, is encoded as an unsigned varint (KIP-482)."""
+        """Return whether the field's lengths are encoded as unsigned varints (KIP-482)."""
         return self.flexible and not f.always_rigid
 
     def constant(self, f: Field) -> str:

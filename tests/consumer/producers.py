@@ -19,7 +19,7 @@ from tests.consumer.scripted_coordinator import Coordinator
 
 
 class SynchronousProducer:
-    """An AsyncProducer whose event loop runs in a thread. It is called like a Producer."""
+    """An AsyncProducer with the blocking methods of a Producer. Its event loop runs in a thread."""
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
         self.loop_thread = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))

@@ -140,7 +140,7 @@ class DelayedFetch:
         )
 
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return those of `results` that the response contains.
+        """Return the elements of `results` that the response contains.
 
         The response contains no results if Fetch is throttled, and only the changed ones in an incremental
         fetch.

@@ -28,7 +28,7 @@ from consumer.engine.network.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 
-# Timeouts so long that only `flush` sends batches, even if the test is slow.
+# The linger time is so long that only `flush` sends batches, even if the test is slow.
 WAITS: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
 SLOW: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 800}
 

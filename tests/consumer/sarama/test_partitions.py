@@ -339,7 +339,7 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
 
 
 def test_partitions_that_are_out_of_range_together_report_one_error_each(server: Server) -> None:
-    """Each partition whose offset is out of range reports its own error, and the third one continues."""
+    """Each of the two partitions reports its own error, and the third partition is still read."""
 
     async def main() -> None:
         async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:

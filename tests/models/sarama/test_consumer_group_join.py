@@ -301,7 +301,7 @@ def test_a_failed_lookup_before_a_join_uses_one_retry(retries: int) -> None:
     assert stage.run(10_000, until=lambda: a.has_printed("error"))
     assert a.has_printed("error KError(16)")
     assert requests_of(a, "Join") == []
-    # With one retry, the lookup before the next attempt fails as well, and no retry is left.
+    # The first lookup uses no retry. With one retry, two more lookups fail: the first of them uses the retry.
     assert len(requests_of(a, "Find")) == 1 + 2 * retries
     if retries:
         times = [time_of_request(a, "Find", number) for number in range(3)]

@@ -119,7 +119,7 @@ def test_a_lookup_without_a_coordinator_waits_250_ms_if_the_offsets_topic_has_a_
 def test_a_lookup_without_a_coordinator_requests_the_metadata_of_an_unknown_offsets_topic(
     leader: int, wait: int
 ) -> None:
-    """If __consumer_offsets has no leader, the lookup waits for another 2 s."""
+    """If __consumer_offsets has no leader, the lookup waits for 2 s before its backoff of 250 ms."""
     stage = lookup(extra={"Metadata.Retry.Max": 1})
     stage.answer(coordinator(15))
     (request,) = stage.requests_of("Metadata")

@@ -39,7 +39,7 @@ def test_a_partition_that_has_used_all_epochs_gets_a_new_producer_id() -> None:
     assert second.epoch == 0
     assert len(world.requests_of(producer, InitProducerIdRequest)) == 2
     assert values_of(world, "t", 0) == ["0", "1", "2"]
-    # The producer counts the epochs of each partition separately.
+    # A new epoch of partition 1 does not change the epoch of partition 0.
     second_queue = producer.engine.records.queues[tp("t", 1)]
     assert delivered(world, producer, "x", partition=1) == second
     second_queue.needs_new_epoch = True
