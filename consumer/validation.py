@@ -180,7 +180,7 @@ def partition(name: str, value: Any) -> TopicPartition:
     is_index = is_whole(index) and 0 <= index <= MAX_PARTITION
     if not isinstance(topic_name, str) or not topic_name or not is_index:
         raise ConfigError(name, value, f"{_ALLOWED_PARTITION}: a topic's name, and a partition of 0 or more")
-    plain_name = encodable_text(name, topic_name)  # `plain_name` is another object if the name is an enum.
+    plain_name = encodable_text(name, topic_name)  # If `topic_name` is an enum, an equal plain str.
     return value if plain_name is topic_name else TopicPartition(plain_name, index)
 
 

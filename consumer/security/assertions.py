@@ -94,7 +94,7 @@ class Assertion:
         password = None if self.passphrase is None else self.passphrase.reveal().encode()
         try:
             private_key = serialization.load_pem_private_key(pem, password)
-            # PyJWS and not PyJWT, because a template may contain claims of any type.
+            # PyJWS is used because PyJWT rejects some types of claims. A template may contain any claims.
             signed = jwt.PyJWS().encode(json.dumps(claims).encode(), private_key, self.algorithm, header)
         # cryptography and PyJWT raise many classes of errors, whose texts may contain parts of the key.
         except Exception as error:

@@ -103,7 +103,7 @@ def checked(schema: StructType, options: Options) -> StructType:
 
 
 def _check_plain_column(field: StructField, options: Options) -> None:
-    """Raise ConfigError unless a column without a format is in `full_schema`, with the same type."""
+    """Raise ConfigError if a column without a format is not in `full_schema` with this type."""
     allowed = {allowed_field.name.lower(): allowed_field.dataType for allowed_field in full_schema(options)}
     data_type = allowed.get(field.name.lower())
     if data_type is None:

@@ -350,8 +350,9 @@ def _read_bytes(text: str, form: str | None) -> ParsedText:
 def _parse_content(name: str, data: bytes, form: str | None) -> ParsedText:
     """Return the bytes that the content of a file or of stdin represents.
 
-    Text, such as hex digits or a dump, is parsed. Without `form`, other content is returned unchanged. Errors
-    contain `name`, which is the file's name or "stdin".
+    Text, such as hex digits or a dump, is parsed. Other content is returned unchanged, unless `form` names a
+    form of text or the content is a capture: both raise ConfigError. Errors contain `name`, which is the
+    file's name or "stdin".
     """
     if form == _RAW:
         return ParsedText(data, _RAW)

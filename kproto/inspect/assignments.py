@@ -321,7 +321,7 @@ def _explain_partition(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a reason if the owner is preferred because a replica is in its rack, else None.
+    """Return a reason if a replica in the owner's rack makes the owner preferred, else None.
 
     The result is also None if a replica is in the rack of the previous owner.
     """

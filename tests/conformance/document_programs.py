@@ -79,7 +79,7 @@ def run_place(kind: str) -> Iterator[Place]:
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
-    """Skip the test unless this run has drawn its broker, embedded or Kafka.
+    """Skip the test if its broker, embedded or Kafka, is not the one that this run has drawn.
 
     With `KPROTO_ALL_PLAYS=1` the test runs on both brokers (tox -e soak). The same `KPROTO_SEED` always draws
     the same broker for a test.

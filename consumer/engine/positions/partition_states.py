@@ -595,8 +595,8 @@ class SubscriptionState:
     ) -> PartitionState:
         """Add a partition, whose position is then looked up.
 
-        `topic_id` is the id of the partition's topic. It is None if the id is unknown, or if it may be
-        outdated because the consumer did not read the topic.
+        `topic_id` is the id of the partition's topic. Pass None if the id is unknown, or if the known id may
+        be outdated because the consumer has not read the topic until now.
         """
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state

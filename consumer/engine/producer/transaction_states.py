@@ -32,8 +32,8 @@ class ProducerTransactionState(Enum):
 S = ProducerTransactionState
 
 # The application's calls that each state allows, and the state to which each call leads. Any other call
-# raises the error of the transaction or producer if it has failed, otherwise IllegalState. A repeated call
-# waits for the operation that is in progress, or returns the result of the operation that has ended.
+# raises the error of the failed transaction or producer, or IllegalState if neither has failed. A repeated
+# call waits for the operation that is in progress, or returns the result of the operation that has ended.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},
