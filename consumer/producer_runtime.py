@@ -98,7 +98,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
-        """Wait for memory, as `wait` does. In asyncio, a change wakes only the first task in `line`.
+        """Wait as `wait` does, for memory. In asyncio, a change wakes only the first task in `line`.
 
         The first task is the one with the lowest `place`. After its last wait in a line, a task must call
         `leave_line`. In a blocking producer a change wakes all waiting threads, because they are few.

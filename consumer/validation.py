@@ -289,7 +289,7 @@ def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bo
         except UnencodableText:
             raise
         except ConfigError as error:
-            # If the item has the right type, the error is about one of its fields.
+            # If the error's value is not the item itself, the error is about a part of the item.
             detail = "" if error.value is item else f"; {error.allowed}"
             raise ConfigError(name, item, f"{allowed}{detail}") from None
     return items

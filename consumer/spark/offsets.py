@@ -310,8 +310,8 @@ def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
 def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
     """Return whether minOffsetsPerTrigger and maxTriggerDelay delay a batch of `waiting` offsets.
 
-    `least` and `longest_ms` are the values of the two options. `since_last_ms` is the time since the last
-    batch of this run. It is None before the first batch, which is never delayed.
+    `least` is the value of minOffsetsPerTrigger, and `longest_ms` that of maxTriggerDelay. `since_last_ms` is
+    the time since the last batch of this run. It is None before the first batch, which is never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
 

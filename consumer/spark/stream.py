@@ -179,7 +179,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class Planner:
     """Plans the micro-batches of one run of a stream, and keeps state between them.
 
-    The state is not stored in the checkpoint.
+    This state is not stored in the checkpoint, so each run of the stream starts without it.
     """
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:

@@ -213,7 +213,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
 
 
 def _create_topic(cluster: Admin, topic: str, bootstrap: str) -> None:
-    """Create the demo's topic. Raises IllegalState if it exists."""
+    """Create the demo's topic. Raises IllegalState if a topic with this name already exists."""
     if topic in cluster.topics():
         raise IllegalState(
             f"topic {topic!r} exists on {bootstrap} with other records: choose another --topic"

@@ -250,7 +250,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 
 
 def _stop_time(ownership: Ownership, stop_events: Mapping[str, Sequence[GroupEvent]]) -> int:
-    """Return the time at which the owner stopped delivering records of the partition.
+    """Return when, during this ownership, the owner last stopped delivering the partition's records.
 
     A `silent` event stops the delivery of all partitions, a `releasing` event stops the delivery of the
     event's partitions, and after a `resumed` event the owner delivers records again. `stop_events` maps each

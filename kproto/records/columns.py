@@ -433,8 +433,8 @@ def _decode_table(
 ) -> Columns | None:
     """Decode the batches of `table`, which contains positions in `data`.
 
-    Returns None if a record is irregular, or the size of a batch does not fit its number of records. Raises
-    IndexError if `data` ends too soon after the last record.
+    Returns None if a record is irregular (see `column_decoder`), or if the size of a batch does not fit its
+    number of records. Raises IndexError if reading a field of a record would go beyond the end of `data`.
     """
     is_empty = table[COUNT] == 0
     if is_empty.any():

@@ -92,7 +92,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
     """Return a model's configuration from a driver's options.
 
-    The configuration's `extra` contains the options that only this model has.
+    The configuration's `extra` contains the options that are not fields of `ModelConfig`.
 
     Raises ConfigError for an option that the model does not have.
     """

@@ -32,7 +32,8 @@ from typing import Any
 
 import msgspec
 
-# The minimum number of elements to read by layout. Fewer elements are faster to read one by one.
+# The minimum number of successive elements that are read together by their layout. Reading fewer elements
+# one by one is faster.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256

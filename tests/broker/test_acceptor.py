@@ -36,10 +36,9 @@ async def greeting(port: int) -> bytes:
 def test_a_lasting_error_is_logged_once_per_attempt(
     number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lasting error is logged once per attempt to accept.
+    """A lasting error is logged once per attempt to accept, as one line without a traceback.
 
-    `asyncio.Server` would call `accept` up to `backlog` times per attempt, and log a traceback for each call
-    that fails.
+    This is why the broker does not use `asyncio.Server`, which logs up to `backlog` tracebacks per attempt.
     """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)

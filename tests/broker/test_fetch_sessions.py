@@ -156,9 +156,9 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """A delayed fetch omits a partition that was removed from its session in the meantime.
+    """A delayed fetch omits a partition that a later fetch has removed from the session.
 
-    The client removes the partition with a request on a second connection.
+    The client sends the later fetch on a second connection while the first fetch is still delayed.
     """
     session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)

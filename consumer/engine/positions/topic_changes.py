@@ -77,9 +77,9 @@ class TopicChanges:
                     self._offset_lookup.reset_recreated(state)
 
     def _update_topic_id(self, name: str) -> bool:
-        """Update the known id of a topic. Return whether the known id is now the current id.
+        """Update the known id of a topic from the metadata. Return whether the metadata has its current id.
 
-        The result is False if the topic is missing, or if the response contains an outdated id.
+        The result is False if the topic is missing, or if the metadata contains an outdated id.
         """
         topic_ids = self._core.topic_ids
         known_id = topic_ids.get(name)

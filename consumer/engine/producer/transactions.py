@@ -135,7 +135,7 @@ class TransactionManager:
         self._request_in_flight: Call | None = None
         self._next_request_at = 0  # The next request is not sent before this time (ms).
         self._failures = 0  # Number of consecutive failures of requests.
-        # Whether the coordinator may have started the transaction. If so, the producer has to end it there.
+        # Whether the coordinator may have started the transaction. If so, the producer has to send EndTxn.
         self.started = False
         # Whether the next transaction needs a new epoch, because requests of the current transaction may
         # still reach a broker.

@@ -359,7 +359,7 @@ def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ..
 
 
 def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Finish unsubscribe, unless the rebalance listener raised an exception."""
+    """Finish unsubscribe. If the rebalance listener raised an exception, only report this exception."""
     _remove_partitions(state, partitions)
     if not _report_callback_error(state, out):
         _finish_unsubscribe(state, out)

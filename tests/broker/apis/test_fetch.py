@@ -254,8 +254,8 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
     """A fetch whose last fetched epoch exceeds the log's current epoch fails with OFFSET_OUT_OF_RANGE.
 
-    The broker cannot determine where the two logs diverge. It cannot return -1 as the diverging epoch without
-    an error, because such a response would mean that the logs do not diverge.
+    The broker does not know where the client's log diverges from its own. It returns an error, because a
+    diverging epoch of -1 without an error would mean that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

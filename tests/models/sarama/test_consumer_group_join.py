@@ -330,10 +330,10 @@ def test_the_leader_refreshes_a_topic_without_partitions_once_more(responses: in
 
 @pytest.mark.parametrize(("release", "refreshes"), [("1.38.1", ["u", "w"]), ("1.61.1", ["t,u,w", "u", "w"])])
 def test_the_leader_refreshes_each_topic_that_is_not_cached(release: str, refreshes: list[str]) -> None:
-    """Release 1.61.1 refreshes all topics of the group at once, then each topic that still has no partitions.
+    """The leader refreshes the topics that are not cached (u and w) one after the other.
 
-    In the test, the response for all topics contains no partitions of the new topics. Release 1.38.1
-    refreshes only the topics that are not cached, one after the other.
+    Release 1.61.1 first refreshes all topics of the group at once. In this test the response to that refresh
+    contains no partitions of u and w, so they are still not cached.
     """
     stage, a = stage_with_member(**{"Release": release, "Offsets.Retention": 60_000})
     stage.topic("u", 1)

@@ -19,8 +19,9 @@
 * R226: the user data of the sticky assignor contains no counts, because sarama's members would return them
   as the user data of their next subscription.
 
-* M206: in the group's first generation, the count of a topic is its number of partitions. Later, a topic that
-  is missing, newly created or re-created has the count 0. Other topics without a count remain without one.
+* M206: in the group's first generation, the count of a topic is its number of partitions. In a later
+  generation, the count of a re-created topic becomes 0. A topic without a count gets 0 if it is missing or
+  known to be newly created, and otherwise still has no count.
 
 * A restarted static leader keeps the group's assignment, without knowing the metadata from which it was
   computed (KIP-814). The leader rejoins if DescribeGroups shows that the assigned partitions are not exactly
