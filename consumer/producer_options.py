@@ -198,7 +198,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "max_request_size": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum size in bytes of a request, and of a record.",
+        "The maximum size in bytes of a request, of a batch before compression, and of a record.",
     ),
     "max_in_flight_requests_per_connection": Option(
         "Batches and requests",
