@@ -316,7 +316,7 @@ class ClassicGroup:
         At least one of `names` must be supported by all members. A member that rejoins is counted with the
         protocols of its earlier JoinGroup.
 
-        A group without members accepts any protocol type and any names, but not an empty type or no names.
+        A group without members accepts any nonempty protocol type and any nonempty `names`.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             has_protocols = any(True for _ in names)

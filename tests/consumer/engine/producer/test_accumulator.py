@@ -164,7 +164,7 @@ def test_a_signal_handler_may_start_a_batch_while_batches_are_sealed(method: str
 
 
 def test_a_full_buffer_lets_batches_grow_in_partitions_that_have_a_sealed_batch() -> None:
-    """When the buffer is full, only the batches of other partitions are sealed.
+    """A full buffer seals only the open batches of partitions without a sealed batch.
 
     If all batches were sealed, they would become smaller each time that the buffer is full, and each record
     would cost more.

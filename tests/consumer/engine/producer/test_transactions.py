@@ -197,8 +197,8 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
 def test_a_rejected_partition_is_not_added_to_the_next_transaction() -> None:
     """An abort removes the partitions that await registration with the coordinator, as in Java.
 
-    The next transaction only sends offsets, and registers no partition. In the one after it, a send registers
-    only its own partition.
+    The second transaction only sends offsets, and registers no partition. In the third transaction, a send
+    registers only its own partition.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
