@@ -100,7 +100,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[piece_start:end], open_transactions
             open_transactions = tuple(transactions.pairs)
             piece_start, piece_bytes, piece_rows = end, 0, 0
-        # `batch` is a decoded `Batch` only if the response has aborted transactions.
+        # A `BatchSpan` comes from `spans`, so the response has no aborted transactions.
         if isinstance(batch, Batch):
             try:
                 transactions.skips(batch)

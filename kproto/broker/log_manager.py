@@ -85,7 +85,10 @@ class LogManager:
         return changed
 
     def _apply_retention(self, wall_clock: int, *, compacted: bool) -> list[Partition]:
-        """Run retention on the compacted or on all other topics. Return the changed partitions."""
+        """Run retention on compacted topics, or on the others if `compacted` is false.
+
+        Returns the changed partitions.
+        """
         partitions = self._partitions(compacted=compacted)
         return [
             partition for partition, config in partitions if partition.apply_retention(config, wall_clock)

@@ -96,7 +96,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _period(text: str) -> int | None:
-    """Parse a duration to ms: 24h, or 86400000 as for Kafka's tool. For -1, the default, return None."""
+    """Return the ms in a duration, such as "24h" or "86400000"; None for "-1", the default."""
     if text == "-1":
         return None
     return duration(f"{text}ms" if text.isdigit() else text)

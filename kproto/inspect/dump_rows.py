@@ -118,8 +118,9 @@ def _contains_bytes(line: str) -> bool:
 def _parse_row(line: str, number: int, is_repeat: bool) -> _Row | None:
     """Return the dump's row that a line contains, or None if the line contains no row.
 
-    The row starts at the first offset in the line that is followed by valid bytes. An offset is marked if a
-    colon or a bar follows it. After a marked offset in the line, unmarked offsets are ignored.
+    Several numbers in the line may look like the row's offset. The row starts at the first of them after
+    which valid bytes follow. An offset is marked if a colon or a bar follows it. To the right of a marked
+    offset, unmarked offsets are ignored.
     """
     is_mark_seen = False
     for match in _OFFSET.finditer(line):

@@ -2,10 +2,11 @@
 
 The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
 
-* If all members subscribe to the same topics, each member keeps its partitions up to its quota. The remaining
-  partitions are assigned in turn, first to members below their quota (R196).
+* If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
+  partitions and C members the quota is P // C, and P % C members may have one partition more.
 
-* With P partitions and C members the quota is P // C, and P % C members may have one partition more.
+* If all members subscribe to the same topics, the remaining partitions are assigned in turn: first to members
+  below their quota, then to members that may have one more (R196).
 
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
   subscribes.

@@ -163,7 +163,7 @@ def _on_joined(consumer: ClusterConsumer, result: Message | GoError) -> None:
 
 
 def _make_plan(consumer: ClusterConsumer, error: GoError | None) -> None:
-    """As the leader, assign the partitions, after one refresh of the metadata if a topic is unknown.
+    """Assign the partitions as the leader. If a topic is unknown, first refresh it once.
 
     `error` is the error of the refresh. It is None before the refresh, and if the refresh succeeded.
     """

@@ -58,10 +58,10 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
-    In a group with models, the first record may be before the committed offset. At the start of a session,
-    sarama fetches the committed offset and its leader epoch, and then commits all offsets of the session with
-    this epoch. If the epoch ended before a committed offset, a client that checks epochs (KIP-320) returns to
-    the end offset of the epoch.
+    In a group with models, the first record may be before the committed offset, because of sarama's commits.
+    At the start of a session, sarama fetches the committed offset and its leader epoch. It then commits all
+    offsets of the session with this epoch. If the epoch ended before a committed offset, a client that checks
+    epochs (KIP-320) returns to the end offset of the epoch.
     """
     has_models = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):

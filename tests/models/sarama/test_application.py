@@ -1,4 +1,4 @@
-"""Application calls in sarama's model: polls with a timeout, commits with offsets, and callbacks in order."""
+"""In sarama's model, polls time out, commits may name offsets, and callbacks run in order."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """Reading a bomb executes few lines of Python.
 
     The memory limits bound the work that a single line of Python can do. So a limit on the number of executed
-    lines also limits the CPU time. With the entrance `cli`, the command executes two thirds of the lines, and
-    the reader the others.
+    lines also limits the CPU time. If a command reads the bomb (entrance `cli`), two thirds of the executed
+    lines are lines of the command, and one third are lines of the reader.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 

@@ -293,7 +293,7 @@ def _remove_member(
 
 
 def _rebalance_after_removal(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
-    """Start a rebalance; in a join phase, complete it if all remaining members have joined (R81, R83)."""
+    """Start a rebalance, or check whether the current join phase is complete (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)

@@ -17,8 +17,8 @@
 * R52, R53: at the end of the join phase, dynamic members that have not joined are removed. Static members
   stay and are part of the assignment, but are removed if they do not send SyncGroup before the sync deadline.
 
-* R53: if only static members remain after this removal, and none of them has joined, the join phase continues
-  for another rebalance timeout.
+* R53: if only static members remain after the removal of dynamic members, and none of them has joined, the
+  join phase continues for another rebalance timeout.
 
 * R160, R162: a leader that has joined remains the leader. Otherwise the first member in the group's order
   that has joined becomes the leader (R163).

@@ -190,7 +190,10 @@ def test_failures_between_successful_lookups_are_not_reported() -> None:
 
 
 def test_resets_in_a_row_back_off_longer_each_time() -> None:
-    """The leader rejects each fetch from the start offset that it returned, with OFFSET_OUT_OF_RANGE."""
+    """The backoff before a repeated reset doubles each time.
+
+    The leader rejects each fetch with OFFSET_OUT_OF_RANGE, even at the start offset that it has returned.
+    """
     world = world_with_records()
     a = world.consumer(auto_offset_reset="earliest")
     world.step(1, FailRequests(FetchRequest.__api_key__ or 0, ErrorCode.OFFSET_OUT_OF_RANGE, 10**6))
