@@ -56,7 +56,8 @@ from .record_queue import RECHECK_S, RecordQueue
 
 # The log start offset at the time of the call.
 OLDEST: Final = "oldest"
-# The log end offset at the time of the call.
+# The offset that ListOffsets returns for the latest timestamp at the time of the call: the high watermark, or
+# with read_committed the last stable offset.
 NEWEST: Final = "newest"
 Start = int | Literal["oldest", "newest"]
 

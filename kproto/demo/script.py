@@ -215,9 +215,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
 def _create_topic(cluster: Admin, topic: str, bootstrap: str) -> None:
     """Create the demo's topic. Raises IllegalState if a topic with this name already exists."""
     if topic in cluster.topics():
-        raise IllegalState(
-            f"topic {topic!r} exists on {bootstrap} with other records: choose another --topic"
-        )
+        raise IllegalState(f"topic {topic!r} already exists on {bootstrap}: choose another --topic")
     # The records have timestamps from 2013: with Kafka's default retention, they would soon be deleted.
     cluster.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
 
