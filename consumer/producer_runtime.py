@@ -141,7 +141,7 @@ class ProducerRuntime:
     # ---- deliveries
 
     async def wait_for_batch(self, batch: ProducerBatch, last_change: int, deadline: int) -> bool:
-        """Wait until `batch` ends, or until `changes` differs from `last_change`.
+        """Wait until the delivery of `batch` ends, or until `changes` differs from `last_change`.
 
         If `batch` was split, wait for the part with the first record of `batch`. Return False if `deadline`
         (ms) is reached first.
@@ -252,7 +252,7 @@ class ProducerRuntime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the producer belongs to the parent.
 
-        The deliveries fail in the child, which sends no record.
+        The child sends no records. Their deliveries fail in the child.
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True

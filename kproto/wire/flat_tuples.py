@@ -246,10 +246,10 @@ class _TupleLayouts(Layouts):
     def sliced_fill(
         self, layout: Layout, prefixes: tuple[bytes, ...], lengths: list[int], from_rows: FromRows
     ) -> Fill:
-        """Return a `Fill` that does not unpack length bytes.
+        """Return a `Fill` for blocks in which the fields of every element have the lengths `lengths`.
 
-        It reads blocks in which the fields of every element have the lengths `lengths`. If the block is short
-        or an element has other lengths, it calls the `Fill` in `layout`.
+        The `Fill` compares the bytes that encode the lengths, but does not unpack them. If the block is short
+        or an element has other lengths, the `Fill` calls the `Fill` in `layout` instead.
         """
         codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):

@@ -160,7 +160,7 @@ class Side:
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            # The end is compared without its timestamp, because the brokers write transaction
+            # The end offset is compared without its timestamp, because the brokers write transaction
             # markers at different times.
             "end": self.listed(-1)[0],
             "batches": batch_lines,

@@ -724,7 +724,7 @@ class Committer:
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance and does not wait for its end (M95).
 
-        With `policy="java"`, the application's commits fail. All other commits wait.
+        Only commits of the application fail, and only with `policy="java"`. All other commits wait.
         """
         return self._core.options.as_java and not commit.drops_revoked
 

@@ -193,7 +193,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions for the late response or the late timer of an offset lookup that a seek or a stop has ended.
+# A seek or a stop ends an offset lookup. These transitions are for a later response or timer of this lookup.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",

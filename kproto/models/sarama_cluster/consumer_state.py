@@ -239,7 +239,7 @@ class ClusterConsumer(Routine):
     def wake_waiters(self) -> None:
         """Wake the Consumer and, if a release is in progress, the release.
 
-        Each of them then checks whether its wait has ended.
+        The Consumer and the release then check whether they still have to wait.
         """
         self.client.wake(self, "check")
         if self.release is not None:

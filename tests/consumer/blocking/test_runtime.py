@@ -307,8 +307,8 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
 ) -> None:
     """Over TLS, the engine's thread takes the sockets back while a call waits for a future.
 
-    This concerns only exclusive clients, which one thread at a time may use. Only these clients let a calling
-    thread read the sockets.
+    Only exclusive clients, which one thread at a time may use, let a calling thread read the sockets. So the
+    engine's thread has nothing to take back from other clients.
     """
     runtime: Any = reader._runtime
     owner = Owner(is_free=True)

@@ -273,9 +273,8 @@ class ChangingAssignments(World):
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
     """An assignment that changes with each generation is reported.
 
-    The member backs off before each join.
-
-    Without a backoff, a cooperative member would revoke the removed partition and rejoin in an endless loop.
+    The member backs off before each join. Otherwise a cooperative member would rejoin endlessly, because each
+    assignment requires it to revoke a partition.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")

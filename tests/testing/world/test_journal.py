@@ -143,7 +143,7 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """The calls that `until` makes are replayed after the same event of the world.
+    """A call that `until` made after a turn of the world is replayed after the same turn.
 
     A replay does not call `until`, so the journal must list the commits that `until` made.
     """

@@ -16,8 +16,8 @@
 * M206: every assignment carries the stored partition counts in its user data, so that every later leader
   knows them. Other clients ignore this user data.
 
-* R226: the user data of the sticky assignor contains no counts, because sarama's members would return them
-  as the user data of their next subscription.
+* R226: the user data of the sticky assignor contains no partition counts, because sarama's members copy the
+  user data of their assignment into their next subscription.
 
 * M206: in the group's first generation, the count of a topic is its number of partitions. In a later
   generation, the count of a re-created topic becomes 0. A topic without a count gets 0 if it is missing or

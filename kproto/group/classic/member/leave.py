@@ -61,7 +61,7 @@ def in_version(request: Message, version: int) -> Message:
     return request
 
 
-# Releasing the partitions before leaving.
+# The release of the partitions before LeaveGroup is sent.
 
 
 def _release_then_leave(member: Member, state: MemberState, now: int, out: Actions) -> None:

@@ -60,7 +60,10 @@ def test_a_seek_before_the_committed_offset_is_looked_up_is_final() -> None:
 
 
 def test_lookups_without_a_response_back_off_longer_each_time() -> None:
-    """The network sends each OffsetFetch twice, because it reconnects once before the request fails."""
+    """The backoff doubles after each failed lookup.
+
+    The client sends each OffsetFetch twice, because it reconnects once before the lookup fails.
+    """
     world = world_with_records()
     sent: list[int] = []
 

@@ -670,7 +670,7 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """Assignments by the assignor "sticky" do not contain initial partition counts.
+    """The user data of the assignor "sticky" does not contain the initial partition counts (M206).
 
     sarama's members copy the user data of their assignment into their next JoinGroup, so they would send the
     counts back.
