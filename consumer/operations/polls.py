@@ -164,7 +164,7 @@ class Iteration:
     def check_ownership(self) -> bool:
         """Return whether the consumer still owns the partitions of the held records.
 
-        If the consumer owns them, set `owned_from` and `owned_until`. The engine must be locked.
+        If so, set `owned_from` and `owned_until`. The engine must be locked.
         """
         if self._engine.core.partitions.losses != self._losses:
             return False

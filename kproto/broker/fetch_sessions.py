@@ -239,7 +239,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def activate(self, partitions: Iterable[Partition]) -> list[FetchSession]:
-        """Activate changed partitions in the sessions in which they are idle, and return the sessions."""
+        """End the idle state of changed partitions; return the sessions in which they were idle."""
         activated: dict[FetchSession, None] = {}  # An ordered set.
         for partition in partitions:
             for session, key in list(self._idle_partitions.get(partition, {}).items()):

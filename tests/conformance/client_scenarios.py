@@ -385,9 +385,7 @@ def cooperative(stage: Stage) -> None:
 
 
 def sticky(stage: Stage) -> None:
-    """A second member joins and leaves. The user data of the first member's next JoinGroup lists its
-    partitions.
-    """
+    """A second member joins and leaves. Then the user data of A's JoinGroup lists A's partitions."""
     stage.produce(20)
     a = stage.start_subscribed("A", assignors=["sticky"])
     a.until_read(20)

@@ -172,7 +172,8 @@ class CompletedFetch:
         self._parts: Iterator[list[Record]] = iter(())
         self._decoded: list[ConsumerRecord] = []  # The records of the part that was decoded last.
         self._next_row = 0  # The next record to return: its index in `_columns` or `_decoded`.
-        self._error: RecordError | None = None  # The error of an invalid batch, raised by each call.
+        # The error of an invalid batch. After the records before this batch, every call of `rows` raises it.
+        self._error: RecordError | None = None
         if isinstance(data, memoryview):
             # The fetch is added to the list last, so that the list never contains a fetch whose constructor
             # raised.

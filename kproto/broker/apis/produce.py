@@ -262,8 +262,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Returns the error code, or NONE, of each partition in which the transaction has no batch yet. Before, each
-    of these partitions records the attempt to write its first batch (`start_verification`).
+    Only partitions in which the transaction has no batch yet are verified. They first record the attempt to
+    write this batch (`start_verification`). Returns their error codes, which may be NONE.
 
     Returns None if the batches have several producer ids or epochs.
     """

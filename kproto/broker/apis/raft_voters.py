@@ -18,7 +18,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
-    """Return the error for a request that names another cluster or no voter; None for any other request.
+    """Return the error for a wrong cluster id or an invalid voter; None if the request has neither.
 
     `verb` is "Add" or "Remove". The checks are the same as in Kafka's KafkaRaftClient.
     """

@@ -163,8 +163,8 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    Only the fields of version 0 are read. If bytes follow them, the text of the error is "%!w(<nil>)", as in
-    makeMemberProtocolMetadata: Go formats a nil error in this way.
+    Only the fields of version 0 are read. Any bytes behind these fields are an error with the text
+    "%!w(<nil>)", as in makeMemberProtocolMetadata: Go formats a nil error in this way.
     """
     view = memoryview(metadata)[2:]
     try:

@@ -256,7 +256,7 @@ class World(Operator):
             self.journal.insert(journal_index, command)
 
         def check_until() -> bool:
-            """Return the result of `until`. Journal the earlier turns before the calls of `until`."""
+            """Return the result of `until`. If it added calls, journal the earlier turns before them."""
             nonlocal journal_index, first_turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))

@@ -70,7 +70,7 @@ class Worker:
         self.current_call: PendingCall | None = None
         self.rows: list[Any] = []
         self.written = False
-        self.away_until = 0
+        self.away_until = 0  # The worker is suspended until this time (ms).
         self.reader.worker = self.receive
         self.reader.subscribe("in")
 
@@ -80,7 +80,7 @@ class Worker:
         self.reader.pause_polling()
 
     def act(self) -> None:
-        """Perform the next step of a transaction, unless the worker is away or has no records."""
+        """Perform the next step of a transaction, unless the worker is suspended or has no records."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
         if self.current_call is not None:

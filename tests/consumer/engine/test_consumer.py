@@ -102,7 +102,7 @@ def test_a_poll_returns_at_most_its_limit() -> None:
 
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
-    """Partitions that are added after a second subscription are assigned.
+    """A consumer that unsubscribed and subscribed again is assigned new partitions of the topic.
 
     Regression (chaos seed 134): unsubscribing stopped the metadata refresh permanently.
     """

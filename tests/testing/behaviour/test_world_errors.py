@@ -126,7 +126,8 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
     """An illegal call by the listener or worker of an application ends the run.
 
-    If the call's error counted as an error of poll, the run would continue without polls.
+    The world ignores an IllegalState of the engine, and then schedules no further poll. It must not ignore
+    this IllegalState, which comes from the application's own code.
     """
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")

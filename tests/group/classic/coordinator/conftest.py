@@ -21,7 +21,8 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
     """Return the error codes in the responses that a cell sent.
 
-    A cell for DeleteGroups sends no response. Its event is the list of results, to which it appends one.
+    A cell for DeleteGroups sends no response. Its event is the list of the results so far, and the cell
+    appends the result of its group.
     """
     results = event if isinstance(event, list) else []
     return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}
