@@ -265,10 +265,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Add a group's offsets to the transaction. They are committed only with the transaction's records.
 
-        The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
-        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the coordinator rejects
-        the offsets if it has removed the member, or if the member's generation is old. With the group's name
-        as `group`, the coordinator does not check the member.
+        The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits until
+        the offsets are written, and raises the error if they are not. With `consumer.group_metadata()` as
+        `group`, the coordinator rejects the offsets if it has removed the member, or if the member's
+        generation is old. With the group's name as `group`, the coordinator does not check the member.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -279,7 +279,8 @@ class ProducerOperations:
         transactions = self._transaction_manager("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
-            # No transaction is open: none has begun, the last one is committed, or the producer has failed.
+            # There is nothing to abort: no transaction is open, a commit is in progress, or the producer has
+            # failed.
             return
         try:
             await self._transact("abort", self.options.max_block_ms)

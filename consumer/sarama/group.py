@@ -173,8 +173,8 @@ class AsyncConsumerGroup(AsyncBlock):
     def errors(self) -> AsyncIterator[Exception]:
         """Return an iterator over the errors of sessions. It ends when the group is closed.
 
-        The errors of `setup` and of joining the group are omitted, because `consume` raises them. The group
-        keeps the last 256 unread errors.
+        The iterator omits the errors of `setup` and of joining the group, because `consume` raises them. The
+        group keeps the last 256 unread errors.
         """
         return aiter(self.error_channel)
 

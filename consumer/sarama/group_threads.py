@@ -203,8 +203,8 @@ class ConsumerGroup(Block):
     def errors(self) -> Iterator[Exception]:
         """Return an iterator over the errors of sessions. It ends when the group is closed.
 
-        The iterator waits for errors, so use it in a separate thread. The errors of `setup` and of joining
-        the group are omitted, because `consume` raises them. The group keeps the last 256 unread errors.
+        The iterator waits for errors, so use it in a separate thread. It omits the errors of `setup` and of
+        joining the group, because `consume` raises them. The group keeps the last 256 unread errors.
         """
         return self._loop.iterate(self._group.error_channel)
 

@@ -134,7 +134,7 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return the stored batch of a duplicate; otherwise NONE to store the batch, or an error.
+        """Return NONE to store the batch, an error to reject it, or the stored batch if it is a duplicate.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
         transaction in this partition.

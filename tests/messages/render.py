@@ -230,7 +230,7 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
     Messages of one module share a class for equal structs of the same name. If structs of the
     same name differ, the name of each of their classes starts with the name of the struct's message.
 
-    Names that the module already declares are kept, except a name that two different structs would share.
+    A struct keeps the name that the module already declares for it, unless a different struct gets this name.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:

@@ -345,7 +345,7 @@ class Committer:
     def _send_or_complete(self, commit: QueuedCommit) -> bool:
         """Send the queue's first commit, or complete it if it has failed or has no offsets.
 
-        Return False if the commit has to wait.
+        Return False if the commit has to wait, otherwise True.
         """
         core, status = self._core, self._status
         if commit.deadline <= core.now:

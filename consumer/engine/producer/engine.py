@@ -403,7 +403,7 @@ class ProducerEngine:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
-            # An invalid record that passed validation fails only its own batch.
+            # If a record passed validation but cannot be encoded, only its own batch fails.
             except Exception as error:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
                 self.schedule.reschedule(queue)  # The queue's next batch can now be sent.

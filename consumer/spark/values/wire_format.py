@@ -54,8 +54,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
 
     Return the values, and the rows with invalid headers. The value of such a row is null.
 
-    `headers` contains a list of headers for each value. If a value has several headers with this name, the
-    last one is used. With `indexed`, message indexes follow the id.
+    `headers` contains a list of headers for each value. If a record has several headers `name`, the last one
+    is used. With `indexed`, message indexes follow the id in the header.
     """
     start = headers.offsets[0].as_py() if len(headers) else 0
     row_starts = to_numpy(headers.offsets, np.int32) - start

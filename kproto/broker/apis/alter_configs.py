@@ -74,8 +74,7 @@ def _resource_response(
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
     """Return the call without the resources that the ACLs deny.
 
-    Kafka refuses some resources before it checks the ACLs. Such a resource stays in the call, and
-    `handle_alter_configs` refuses it.
+    A resource that Kafka refuses before it checks the ACLs is not removed: `handle_alter_configs` refuses it.
     """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []

@@ -9,7 +9,7 @@ from ..call import Call
 from ..security.authenticator import ANONYMOUS
 from .authorization import Access, Authorization
 
-# The time in the response to a caller that may not send requests about tokens.
+# The timestamps in a response that creates no token, or to a caller that may not renew or expire tokens.
 NO_TIME: Final = -1
 
 

@@ -210,8 +210,8 @@ def _on_list_offsets_response(
 ) -> None:
     """Send the next ListOffsets request of initialize, Seek or an out-of-range check.
 
-    After the last response, fetch from the offset if it is valid. Otherwise restart, or, if the check found
-    the offset at or above the end of the log, back off. An error leads to a restart.
+    After the last response of Seek, fetch if the offset is in the log or at its end, and restart otherwise.
+    `_handle_out_of_range` continues after the last response of the check. An error leads to a restart.
     """
     result = parse_list_offsets(response)[reader.tp]
     if result.error:

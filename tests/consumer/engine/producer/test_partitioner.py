@@ -227,7 +227,7 @@ def test_a_sticky_partition_whose_leader_leaves_the_rack_is_kept_until_16_kib() 
 
 
 def test_new_leaders_in_the_rack_count_at_the_next_selection() -> None:
-    """The client learns of these leaders from a Produce response (KIP-951)."""
+    """The client learns of the new leaders from a Produce response (KIP-951)."""
     records = new_accumulator()
     records.set_route("t", 3, [0, 1, 2], [0])
     assert set(drawn_partitions(records, 20)) == {0}

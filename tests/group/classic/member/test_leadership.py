@@ -163,7 +163,7 @@ def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_ne
 ) -> None:
     """If an assignor cannot create user data, poll reports the error, and the next poll tries again.
 
-    Regression: the exception ended the consumer's thread.
+    Regression: the assignor's exception ended the consumer's thread.
     """
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
@@ -398,9 +398,9 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """In JoinGroup versions below 9, a static leader recognizes its former member id.
+    """A static member leads if JoinGroup below v9 names its former member id as the leader.
 
-    Java's member considers itself a follower under its new id, so no member watches the metadata.
+    Java's member has a new id, and so considers itself a follower. Then no member watches the metadata.
     """
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
