@@ -93,8 +93,8 @@ def connected_socket(answer: object) -> socket.socket:
         if (ssl := sys.modules.get("ssl")) is not None and isinstance(answer, ssl.SSLSocket):
             raise TypeError("it returned a socket with TLS; set security_protocol instead")
         answer.getpeername()
-        # A subclass of `socket`, such as that of PySocks, may override methods. So the descriptor is moved to
-        # a plain socket.
+        # A subclass of `socket`, such as `socksocket` of PySocks, may override methods. So the descriptor is
+        # moved to a plain socket.
         plain = socket.socket(fileno=answer.detach())
     except BaseException:
         with contextlib.suppress(OSError):

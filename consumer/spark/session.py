@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# The log level of the JVM. Python prints errors, and the JVM's log would repeat them. For any level other
-# than `warn`, Spark prints that the level was changed.
+# The JVM logs only fatal errors, because Python prints all other errors. The root level is `warn`: for any
+# other root level, Spark would print that the level was changed.
 _LOG4J_PROPERTIES = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr

@@ -1,4 +1,4 @@
-"""The flags in the page about kcat are those of the installed kcat."""
+"""The page about kcat lists each flag of the installed kcat, and at most -r, -M and -U more."""
 
 from __future__ import annotations
 

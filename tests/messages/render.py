@@ -227,8 +227,8 @@ class _Message:
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
     """Return the class name of each struct: Kafka's name, after the message's name if necessary.
 
-    Messages of one module share a class for equal structs of the same name. If structs of the
-    same name differ, the name of each of their classes starts with the name of the struct's message.
+    Messages of one module share a class for equal structs of the same name. If structs of the same name
+    differ, each has its own class, whose name starts with the name of the message.
 
     A struct keeps the name that the module already declares for it, unless a different struct gets this name.
     """

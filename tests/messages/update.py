@@ -216,7 +216,7 @@ class _Module:
         self.edits += [(at, at, text) for at, text in added.items()]
 
     def _updated_class(self, node: ast.ClassDef, wanted: RenderedClass, report: Report) -> str:
-        """Return the source of a class, changed only in the fields that differ from those of `wanted`."""
+        """Return the source of a class with the fields of `wanted`. Equal fields keep their source."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
         # The statements of the class that are not fields: `docstring` precedes the fields, and `trailer` is

@@ -262,8 +262,7 @@ def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callabl
     """A frame of linked blocks is limited to `allowance`, whatever its output starts with.
 
     A frame of linked blocks is decompressed in one step, so the start of its output cannot be checked first.
-
-    Java's consumer rejects frames of linked blocks.
+    (Java's consumer rejects every frame of linked blocks.)
     """
     with pytest.raises(CodecError, match="grows beyond"):
         read(3, bytes(cramjam.lz4.compress(bytes(18 << 20))), lambda start: True)

@@ -1,7 +1,7 @@
-"""Mutants of the engine, each with the invariant that must kill it: NAME -> (change, invariant).
+"""Mutants of the engine, each with the invariant that it must break: NAME -> (change, invariant).
 
-An invariant that no mutant breaks may still be correct. A mutant that breaks no invariant shows an untested
-rule.
+A mutant that breaks no invariant shows an untested rule. An invariant that no mutant breaks may still be
+correct.
 """
 
 from __future__ import annotations

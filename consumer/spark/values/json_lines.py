@@ -390,7 +390,7 @@ _BASE64_VALUES[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 
 def _from_base64(column: Column) -> Column:
-    """Decode base64 text with padding. Raises ArrowInvalid."""
+    """Decode base64 text with padding. Raises ArrowInvalid if a value is not base64."""
     data, offsets = data_and_offsets(pc.coalesce(column, from_texts([""])[0]))
     sizes, is_padding = np.diff(offsets), data == ord("=")
     ends = offsets[1:][sizes > 0]

@@ -86,7 +86,10 @@ class ServerTls:
         return self._ssl.getpeercert()
 
     def feed(self, data: bytes) -> bytes:
-        """Continue the handshake, or decrypt received bytes and return the plaintext. Raises TlsError."""
+        """Continue the handshake, or decrypt received bytes and return the plaintext.
+
+        Raises TlsError if the handshake fails or the bytes are corrupt.
+        """
         self._in.write(data)
         pieces: list[bytes] = []
         try:
@@ -112,7 +115,7 @@ class ServerTls:
         return self._out.read()
 
     def encrypt(self, data: bytes | memoryview) -> bytes:
-        """Encrypt `data` and return the bytes to send. Raises TlsError."""
+        """Encrypt `data` and return the bytes to send. Raises TlsError if the encryption fails."""
         remaining = memoryview(data)
         try:
             while remaining:

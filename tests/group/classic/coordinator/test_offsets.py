@@ -482,7 +482,7 @@ def test_a_rejected_transactional_commit_stores_nothing() -> None:
 def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
     """DeleteGroups succeeds although a transaction has pending offsets for the group.
 
-    When the transaction commits, its pending offsets are dropped, as in Kafka 4.3.1.
+    As in Kafka 4.3.1, these offsets are lost even if the transaction commits after the deletion.
     """
     stage = Stage()
     stage.commit_in_transaction()
