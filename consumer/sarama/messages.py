@@ -72,8 +72,8 @@ class ProducerErrors(KprotoError):
 def require_bytes(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a serializer or deserializer, because sarama's messages contain bytes.
 
-    A record whose deserializer failed would stop its partition, because sarama's classes have no seek to
-    skip the record.
+    If deserializers were allowed, a record that cannot be deserialized would stop its partition: sarama's
+    classes have no seek that skips it.
     """
     for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):
         if config.get(name) is not None:

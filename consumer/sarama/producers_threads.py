@@ -205,12 +205,13 @@ class QueueProducer(Block):
 
         `successes()` and `errors()` end after the last result.
 
-        If the system cannot start another thread, this method waits for the last results.
+        A new thread waits for the results of the queued messages. If the system cannot start a thread, this
+        method waits for them.
         """
         if self._start_closing():
             try:
                 threading.Thread(target=self._close_producer, name="kproto-close").start()
-            # The system cannot start another thread, so this call itself waits for the last results.
+            # The system cannot start another thread.
             except RuntimeError:
                 self._close_producer()
 

@@ -78,9 +78,10 @@ class ProducerStateEntry:
 
 @dataclass(slots=True)
 class VerificationState:
-    """The attempts to write the first batch of a transaction (Kafka's VerificationStateEntry)."""
+    """A producer's attempts to write the first batch of a transaction (Kafka's VerificationStateEntry)."""
 
     epoch: int
+    # The lowest first sequence of the attempts in this epoch.
     lowest_sequence: int
     # Whether the first attempt to write this batch used Produce v12 or later. From v12, a producer that is
     # unknown to the partition must start at sequence 0 (KIP-890).

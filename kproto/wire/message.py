@@ -353,7 +353,8 @@ class Message(Struct):
         """
         try:
             return type(self).__encoders__[version](self)
-        except Exception:  # The interpreter encodes again and raises the error, which names the field.
+        except Exception:
+            # The interpreter encodes the message again and raises the error, which names the field.
             pass
         return registered[0].write(self, version)
 

@@ -102,7 +102,7 @@ class Stage:
         heapq.heappush(self.queue, (self.now + ms, next(self.order), callback))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
-        """Advance the time by `ms`, or until `until` returns True. Return False if it never returned True."""
+        """Advance the time by `ms`, or until `until` returns True. Return False if `until` stays false."""
         end, turns = self.now + ms, 0
         while until is None or not until():
             due = self._next()

@@ -151,8 +151,8 @@ class GroupStatus:
         From this call on, the consumer looks up the group's committed offsets before each initial commit
         (M206).
 
-        The result stays the same after the partitions are lost, so that the coordinator rejects the offsets
-        of these partitions. The coordinator would accept offsets without a member id.
+        After the partitions are lost, the result stays the same, so that the coordinator rejects the offsets
+        of these partitions. If the result became ("", -1), the coordinator would accept them.
 
         The result is ("", -1) before the first assignment, and while partitions are assigned with assign().
         """

@@ -138,8 +138,8 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (error that prevents sends to the topic, time of the error). Sends that were waiting at
-        # this time raise the error. Later sends request metadata again.
+        # Topic -> (error that prevents sends to the topic, time of the error). The first send that then tries
+        # again raises the error. Later sends request metadata again.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
         # Topics for whose metadata a send waits.
         self._requested_topics: set[str] = set()
@@ -307,8 +307,8 @@ class RecordAccumulator:
     def _request_metadata(self, topic: str) -> None:
         """Request the metadata of a topic and set `why_waiting`.
 
-        If the last Metadata response reported an error of the topic, the first call after it raises this
-        error and requests nothing.
+        If `fail_waiting_sends` set an error of the topic, the next call raises this error instead. After
+        SENDER_WAKEUP_MS, the error is dropped.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)
@@ -589,9 +589,9 @@ class RecordAccumulator:
             self.routes.pop(topic, None)
 
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
-        """Make the sends that wait for this topic raise `error`.
+        """Make the next send to this topic raise `error`, if a send waits for the topic's metadata.
 
-        If no send waits for the topic, `error` is dropped, and the next send requests metadata.
+        If no send waits for it, `error` is dropped, and the next send requests metadata.
         """
         with self.guard:
             if topic in self._requested_topics:

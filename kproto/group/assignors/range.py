@@ -8,8 +8,8 @@ If racks influence the assignment (KIP-881, `racks_matter`), partitions are firs
 rack has a replica. The remaining partitions are split into ranges.
 
 Topics with the same subscribers and the same number of partitions are co-partitioned: partition i of all
-these topics gets the same owner. If racks influence the assignment, such topics are therefore assigned
-together.
+these topics gets the same owner. Without racks, this follows from the ranges. To preserve it, the assignment
+by rack assigns partition i of all these topics in one step.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _on_opened(claim: GroupClaim, result: PartitionConsumer | GoError) -> None:
 
 
 def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
-    """Retry from Offsets.Initial or after a pause, as the error requires, or else end the claim."""
+    """Retry from Offsets.Initial, retry after a backoff, or end the claim, depending on the error."""
     client = claim.session.client
     if error == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.is_reset:
         claim.is_reset = True

@@ -559,7 +559,8 @@ class Consumer(EngineClient):
     ) -> object:
         """Pass the event `create_event(token)` to the engine, and return the token.
 
-        An invariant checks that the operation ends, and its token is in `done`, soon after `timeout_ms`.
+        The invariant `every_future_ends` checks that `done` contains the token soon after `timeout_ms` at the
+        latest.
 
         `observed_kind` is the kind of the observation that is added, or None for no observation. `is_close`
         marks a close or unsubscribe.

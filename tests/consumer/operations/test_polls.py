@@ -131,7 +131,8 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
 ) -> None:
     """After a pause longer than the session timeout, no record that was buffered before is returned.
 
-    The client's thread sleeps until the next heartbeat, so only the iteration can notice the pause.
+    The client's thread sleeps until the next heartbeat. So `next` itself must notice that the process was
+    paused, and drop the buffered records.
     """
     calls: list[str] = []
     slept = jump = 0

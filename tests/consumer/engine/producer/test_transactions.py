@@ -518,10 +518,10 @@ def test_before_kafka_2_5_an_unknown_producer_id_restarts_the_sequence_numbers()
 
 
 def test_before_kafka_2_5_batches_are_renumbered_if_the_producers_records_were_deleted() -> None:
-    """The log start offset is above the last acknowledged offset, so deletion explains the missing records.
+    """After UNKNOWN_PRODUCER_ID the batches are sent again from sequence number 0, without an abort.
 
-    As in Java, the transaction need not be aborted: its batches are sent again, with sequence numbers
-    from 0.
+    The log start offset in the response is above the last acknowledged offset. As in Java, the producer
+    concludes that the acknowledged records were deleted, not lost.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

@@ -96,8 +96,8 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
     """A group that became empty waits for the initial delay again, and joins extend it.
 
-    Kafka's former coordinator, GroupCoordinator.scala, extends only the delay before a group's first
-    generation.
+    In Kafka's former coordinator, GroupCoordinator.scala, joins extend only the delay before a group's
+    first generation.
     """
     stage = Stage()
     (member,) = stage.create_stable_group()
