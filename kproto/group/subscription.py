@@ -6,13 +6,13 @@ The metadata and the assignment begin with an int16, the version. `ConsumerProto
 * R182: version 3 is written unless the caller requests another version. Topics and partitions are sorted, so
   equal subscriptions have equal bytes (M74).
 
-* R182: the instance id is not encoded. The coordinator passes it to the leader.
+* R40, R181: the instance id is not encoded. The coordinator passes it to the leader.
 
 * R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
   or missing bytes raise DecodeError.
 
-* R184: an empty `assignment` field is an empty assignment. The broker sends it to members that the leader's
-  SyncGroup does not list.
+* R64, R184: an empty `assignment` field is an empty assignment. The broker sends it to members that the
+  leader's SyncGroup does not list.
 
 The assignor defines the user data:
 

@@ -101,7 +101,7 @@ def test_a_delayed_fetch_is_answered_when_the_leader_moves(two_brokers: TwoBroke
     assert two_brokers.cluster.topics.named("t").partitions[0].log.leader_epoch == 1  # type: ignore[union-attr]
 
 
-@rule("R7", "R170")
+@rule("R170")
 def test_find_coordinator_returns_the_current_coordinator(two_brokers: TwoBrokers) -> None:
     def coordinator_of_f() -> int:
         response = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
@@ -218,6 +218,7 @@ def create_groups(two_brokers: TwoBrokers) -> None:
         assert response.topics[0].partitions[0].error_code == 0
 
 
+@rule("R7")
 def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
     assert [coordinator.node_id for coordinator in ask(two_brokers, 1, request, 4).coordinators] == [1, 2]

@@ -1,21 +1,22 @@
 """The sticky assignor: balances the partitions and moves as few of them as possible (KIP-54).
 
-The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
+The assignor follows Kafka's `AbstractStickyAssignor`. If nothing has changed, it moves no partition (R221).
+It has both of Kafka's algorithms (R193):
 
 * If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
-  partitions and C members the quota is P // C, and P % C members may have one partition more.
+  partitions and C members the quota is P // C, and P % C members may have one partition more (R196).
 
 * If all members subscribe to the same topics, the remaining partitions are assigned in turn: first to members
-  below their quota, then to members that may have one more (R196).
+  below their quota, then to members that may have one more.
 
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
   subscribes.
 
 * If members subscribe to different topics, each remaining partition is assigned to the topic's subscriber
-  with the fewest partitions. Topics with the fewest subscribers come first.
+  with the fewest partitions (R205). Topics with the fewest subscribers come first.
 
 * If members subscribe to different topics, the last step moves single partitions to subscribers that have at
-  least two fewer partitions than the owner (R205, R208).
+  least two fewer partitions than the owner (R208).
 
 A reported partition counts only if it exists and the member subscribes to its topic.
 

@@ -6,8 +6,9 @@ consumer_group_members.go.
 * range: each topic's members, sorted by member id (even if they are static), get consecutive partitions. If
   the division leaves a remainder, the first members get one partition more (R223).
 
-* roundrobin: the partitions go to the members in the order of their ids (R224). The partitions are sorted by
-  the string "topic-partition", so t-10 precedes t-2. Members that do not subscribe to the topic are skipped.
+* roundrobin: the partitions go to the members in the order of their ids. The partitions are sorted by the
+  string "topic-partition", so t-10 precedes t-2 (R224). Members that do not subscribe to the topic are
+  skipped.
 
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
 

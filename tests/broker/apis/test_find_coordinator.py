@@ -9,6 +9,7 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.stage import Client, Stage
+from tests.rules import rule
 
 
 @pytest.fixture
@@ -16,6 +17,7 @@ def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
 
 
+@rule("R7")
 @pytest.mark.parametrize("version", range(7))
 def test_the_only_broker_coordinates_every_group(client: Client, version: int) -> None:
     request = (

@@ -164,7 +164,7 @@ def test_the_older_of_two_reported_owners_is_ignored(name: str, older: int | Non
     assert (len(plan["a"]), len(plan["b"])) == (2, 2)
 
 
-@rule("R215")
+@rule("R194", "R215")
 @BOTH
 def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str) -> None:
     """testEnsurePartitionsAssignedToHighestGeneration."""

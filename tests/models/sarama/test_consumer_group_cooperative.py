@@ -176,7 +176,7 @@ def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
     assert set(plan["new"]) == set(partitions_of(0, 1))
 
 
-@pytest.mark.rule("R227")
+@pytest.mark.rule("R216", "R227")
 def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> None:
     current = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=1)
     plan = balance_strategy.assign_partitions(

@@ -14,7 +14,6 @@ from kproto.models.sarama import balance_strategy, sticky_balance_strategy
 from tests.models.sarama.stage import partitions_of, subscribe
 
 
-@pytest.mark.rule("R225")
 def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
     current = Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1, 2, 3), 1))
     assert balance_strategy.assign_partitions("sticky", {"a": current, "b": subscribe("t")}, {"t": 4}) == {

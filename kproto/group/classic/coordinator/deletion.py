@@ -1,9 +1,9 @@
 """OffsetDelete, which deletes individual offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete is answered with one error code and no partitions if the group id is empty, if the
-  group does not exist, or if the group must keep all its offsets (R127).
+  group does not exist, or if the group must keep all its offsets.
 
-* R126: in all other cases, the response has an error code for each partition. As in OffsetCommit, a partition
+* R129: in all other cases, the response has an error code for each partition. As in OffsetCommit, a partition
   that does not exist has UNKNOWN_TOPIC_OR_PARTITION.
 
 * R127: OffsetDelete deletes every requested offset of an Empty group. The error code of an existing partition
@@ -12,10 +12,11 @@
 * R127: in a group with members and the protocol type "consumer", the offsets of topics to which a member
   subscribes are kept, with the error code GROUP_SUBSCRIBED_TO_TOPIC. The other requested offsets are deleted.
 
-* R127: a group whose protocol type is not "consumer" keeps all offsets while it has members, because the
+* R126: a group whose protocol type is not "consumer" keeps all offsets while it has members, because the
   coordinator cannot decode its subscriptions.
 
-* R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted, too.
+* R112, R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are
+  deleted, too.
 
 The module follows OffsetMetadataManager.deleteOffsets and GroupCoordinatorShard.deleteGroups of Kafka 4.3.
 """

@@ -2,15 +2,15 @@
 
 The handlers of this module are the cells of the JoinGroup rows in `table`.
 
-* R25: a new dynamic member first receives a member id, and is added when it joins again with this id
+* R25, R30: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394).
 
-* R25: static members, and clients that use JoinGroup below v4, are added at their first JoinGroup.
+* R26, R27: static members, and clients that use JoinGroup below v4, are added at their first JoinGroup.
 
-* R25: the member id of a new dynamic member is pending until its second JoinGroup, at most for one session
-  timeout. The only effect of a pending member id is that the rebalance waits for it.
+* R25, R51, R138: the member id of a new dynamic member is pending until its second JoinGroup, at most for one
+  session timeout. The only effect of a pending member id is that the rebalance waits for it.
 
-* R26, R27: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
+* R31, R55: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
   next generation begins.
 
 * R42: a static member that restarts receives a new member id, and takes over the assignment of its former
@@ -289,7 +289,7 @@ def _find_member(
 ) -> ClassicGroupMember | None:
     """Return the member that sent the request.
 
-    If the sender is not a member, answer with an error and return None (R48).
+    If the sender is not a member, answer with an error and return None (R15).
     """
     request = call.request
     if error := member_error(group, request.member_id, request.group_instance_id):

@@ -6,14 +6,14 @@
 * R73, R74: Heartbeat succeeds in CompletingRebalance. In PreparingRebalance the error code is
   REBALANCE_IN_PROGRESS, but the session timeout restarts.
 
-* R134, R135: once a member's first generation has begun, the member does not expire while the response to its
+* R133, R135: once a member's first generation has begun, the member does not expire while the response to its
   JoinGroup or SyncGroup is delayed. The response restarts the session timeout.
 
 * R134: a new member can expire while its JoinGroup is delayed. Its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS
   until its first generation begins.
 
-* R147: after a generation starts, each member must send SyncGroup within the largest rebalance timeout of the
-  members. Otherwise the member is removed, even if it sends heartbeats.
+* R146, R147: after a generation starts, each member must send SyncGroup within the largest rebalance timeout
+  of the members. Otherwise the member is removed, even if it sends heartbeats.
 
 * R81: the delayed requests of a removed member are answered with UNKNOWN_MEMBER_ID.
 """
@@ -201,8 +201,8 @@ def _answer_heartbeat(
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
     """Remove the member, because its session has timed out.
 
-    A member with a delayed JoinGroup or SyncGroup is kept, because the response will restart its session
-    timeout. A new member is removed nevertheless (R134).
+    A static member is removed, too (R136). A member with a delayed JoinGroup or SyncGroup is kept, because
+    the response will restart its session timeout (R135). A new member is removed nevertheless (R134).
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
@@ -280,7 +280,7 @@ def _remove_leaving_member(
 def _remove_member(
     context: GroupContext, group: ClassicGroup, member: ClassicGroupMember, reason: str
 ) -> None:
-    """Remove a member and answer its delayed requests with UNKNOWN_MEMBER_ID (R81, R136).
+    """Remove a member and answer its delayed requests with UNKNOWN_MEMBER_ID (R81).
 
     Kafka does not answer the delayed SyncGroup of a removed member. Responses are in the order of requests,
     so Kafka answers no later request on this connection either.

@@ -3,8 +3,8 @@
 * R85: partitions that do not exist are rejected first. The offsets of the other partitions are committed. If
   no partition exists, the group is neither validated nor created.
 
-* R86: an OffsetCommit without a generation is accepted only if the group is Empty or does not exist. If the
-  group does not exist, the commit creates it.
+* R86, R88: an OffsetCommit without a generation is accepted only if the group is Empty or does not exist. If
+  the group does not exist, the commit creates it.
 
 * R88, R89: a member may commit in the current generation, even in PreparingRebalance. In CompletingRebalance,
   between the JoinGroup responses and the leader's SyncGroup, the error code is REBALANCE_IN_PROGRESS.
@@ -15,7 +15,7 @@
 * R97, R101: the result of OffsetFetch does not depend on the group's state. A group that does not exist has
   no offsets, and the error code is NONE.
 
-* R151: the offsets of an Empty group expire `offsets.retention.minutes` after the group became Empty.
+* R150, R151: the offsets of an Empty group expire `offsets.retention.minutes` after the group became Empty.
 
 * R152: while a group is Stable, the offsets of its subscribed topics do not expire.
 

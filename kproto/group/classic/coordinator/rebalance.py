@@ -9,16 +9,16 @@
 * R141, R142, R143: in a group that was Empty, the join phase lasts for the initial delay. New members extend
   the delay, at most up to the rebalance timeout of the first member.
 
-* R51, R144: the join phase completes early when all members have joined and no member id is pending.
+* R51: the join phase completes early when all members have joined and no member id is pending.
 
 * R144: in kproto the initial delay never ends early. In Kafka it ends early if a member or a pending
   member id expires.
 
-* R52, R53: at the end of the join phase, dynamic members that have not joined are removed. Static members
+* R52, R147: at the end of the join phase, dynamic members that have not joined are removed. Static members
   stay and are part of the assignment, but are removed if they do not send SyncGroup before the sync deadline.
 
-* R53: if only static members remain after the removal of dynamic members, and none of them has joined, the
-  join phase continues for another rebalance timeout.
+* R53, R140: if only static members remain after the removal of dynamic members, and none of them has joined,
+  the join phase continues for another rebalance timeout.
 
 * R160, R162: a leader that has joined remains the leader. Otherwise the first member in the group's order
   that has joined becomes the leader (R163).

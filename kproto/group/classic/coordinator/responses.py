@@ -1,11 +1,13 @@
 """Responses of the group coordinator: errors, and results of partitions grouped by topic.
 
-* R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
+* R1: an error response to JoinGroup contains no generation, protocol, leader or members.
+
+* R68: an error response to SyncGroup contains no protocol, and an empty assignment.
 
 * R3: below v3, LeaveGroup names a single member, and the response has a single error code.
 
-* R3: from v3 on, each member of the LeaveGroup response has an error code. A response that rejects the whole
-  request lists no members.
+* R76, R77: from v3 on, each member of the LeaveGroup response has an error code. A response that rejects the
+  whole request lists no members.
 
 * R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. If the
   group rejects the request, each partition that exists has the error code of the rejection.

@@ -111,7 +111,7 @@ class ClassicCoordinator(CoordinatorState):
         return actions
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error (R4).
+        """Return a response that only reports this error.
 
         `request` must be of a class in `requests`.
         """

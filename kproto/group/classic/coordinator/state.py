@@ -475,6 +475,6 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        # Kafka writes a group to its log when a rebalance makes it Empty or Stable, but not when the group is
-        # created (R176).
+        # Kafka writes a group to its log when a rebalance makes it Empty or Stable (R176). Whether a new
+        # group is written depends on the request that creates it.
         group.written = True

@@ -41,8 +41,8 @@ The rules of this module follow. Each handler's docstring names the rules that t
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete with an empty group id
   are answered with INVALID_GROUP_ID. The other requests accept an empty group id.
 
-* R15, R16: the group id of a request is validated first, then the instance id, the member id and the
-  generation. So a request from the former process of a static member is answered with FENCED_INSTANCE_ID,
+* R15, R16: after the group id of a request, the coordinator validates the instance id, then the member id and
+  the generation. So a request from the former process of a static member is answered with FENCED_INSTANCE_ID,
   not with UNKNOWN_MEMBER_ID.
 
 * Deadlines that are due at `now` fire before the event, the oldest first.
@@ -435,15 +435,7 @@ _ISSUE_MEMBER_ID = Cell(joins.issue_member_id, errors=(E.MEMBER_ID_REQUIRED,), r
 _REFUSE_BECAUSE_FULL = Cell(joins.refuse_because_full, errors=(E.GROUP_MAX_SIZE_REACHED,), rules=("R21",))
 _REFUSE_PROTOCOLS = Cell(joins.refuse_protocols, errors=(E.INCONSISTENT_GROUP_PROTOCOL,), rules=("R24",))
 _SERVER_ERRORS = (E.UNKNOWN_SERVER_ERROR,)
-_LEAVE_WITHOUT_MEMBERS = Cell(
-    membership.remove_leaving_members, errors=(E.NONE, E.UNKNOWN_MEMBER_ID), rules=("R76", "R77", "R79")
-)
 _LEAVE_RULES = ("R76", "R78", "R79", "R80", "R81", "R82", "R83")
-_MEMBER_COMMIT = Cell(
-    offsets.commit_by_member,
-    errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS),
-    rules=("R88", "R89", "R91", "R92"),
-)
 _TXN_COMMIT = Cell(
     offsets.commit_in_transaction, errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS), rules=("R110", "R111")
 )
@@ -494,19 +486,19 @@ TABLE: Final = Table(
                 joins.replace_member_while_preparing,
                 to=(_COMPLETING,),
                 errors=(E.NONE, E.FENCED_INSTANCE_ID),
-                rules=("R22", "R42", "R47"),
+                rules=("R22", "R42", "R47", "R133"),
             ),
             Cell(
                 joins.replace_member_while_completing,
                 to=(_PREPARING, _COMPLETING),
                 errors=(E.NONE, E.FENCED_INSTANCE_ID, E.REBALANCE_IN_PROGRESS),
-                rules=("R42", "R46"),
+                rules=("R42", "R46", "R133"),
             ),
             Cell(
                 joins.replace_member_while_stable,
                 to=(_PREPARING, _COMPLETING),
                 errors=(E.NONE,),
-                rules=("R42", "R43", "R45"),
+                rules=("R42", "R43", "R45", "R133"),
             ),
         ),
         GroupEventKind.REJOIN: (
@@ -582,8 +574,14 @@ TABLE: Final = Table(
             Cell(membership.heartbeat, errors=(E.NONE, *_MEMBERSHIP_ERRORS), rules=("R71", "R75")),
         ),
         GroupEventKind.LEAVE: (
-            _LEAVE_WITHOUT_MEMBERS,
-            _LEAVE_WITHOUT_MEMBERS,
+            Cell(
+                membership.remove_leaving_members, errors=(E.NONE, E.UNKNOWN_MEMBER_ID), rules=("R76", "R77")
+            ),
+            Cell(
+                membership.remove_leaving_members,
+                errors=(E.NONE, E.UNKNOWN_MEMBER_ID),
+                rules=("R76", "R78", "R79", "R80"),
+            ),
             Cell(
                 membership.remove_leaving_members,
                 to=(_COMPLETING, _EMPTY),
@@ -615,13 +613,21 @@ TABLE: Final = Table(
                 errors=(*_COMMIT_RESULTS, E.UNKNOWN_MEMBER_ID),
                 rules=("R88", "R91", "R92"),
             ),
-            _MEMBER_COMMIT,
+            Cell(
+                offsets.commit_by_member,
+                errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS),
+                rules=("R88", "R89", "R91", "R92"),
+            ),
             Cell(
                 offsets.commit_while_completing,
                 errors=(E.REBALANCE_IN_PROGRESS, *_MEMBERSHIP_ERRORS, *_PARTITION_ERRORS),
                 rules=("R88",),
             ),
-            _MEMBER_COMMIT,
+            Cell(
+                offsets.commit_by_member,
+                errors=(*_COMMIT_RESULTS, *_MEMBERSHIP_ERRORS),
+                rules=("R88", "R91", "R92"),
+            ),
         ),
         GroupEventKind.TXN_COMMIT: (
             Cell(
@@ -695,9 +701,9 @@ TABLE: Final = Table(
                 membership.expire_member,
                 to=(_PREPARING, _EMPTY),
                 errors=(E.REBALANCE_IN_PROGRESS,),
-                rules=("R133", "R135", "R136"),
+                rules=("R81", "R135", "R136"),
             ),
-            Cell(membership.expire_member, to=(_PREPARING, _EMPTY), rules=("R133", "R136")),
+            Cell(membership.expire_member, to=(_PREPARING, _EMPTY), rules=("R81", "R136")),
         ),
         GroupEventKind.PENDING_DEADLINE: (
             IMPOSSIBLE,

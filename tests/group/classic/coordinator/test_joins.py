@@ -45,7 +45,7 @@ def test_an_unknown_member_id_is_an_error_in_a_missing_group(instance: str | Non
     assert stage.state is ClassicGroupState.DEAD
 
 
-@rule("R15", "R37")
+@rule("R15")
 def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
     stage = Stage()

@@ -194,7 +194,7 @@ def test_leaving_members_are_returned_as_the_request_named_them() -> None:
     assert (echoed.member_id, echoed.group_instance_id) == ("", "a")
 
 
-@rule("R78", "R84")
+@rule("R78")
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     """GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
     stage = Stage()

@@ -359,7 +359,7 @@ def test_a_partition_without_a_commit_has_offset_minus_1_and_no_error() -> None:
     assert (partition.metadata, partition.error_code) == ("", ErrorCode.NONE)
 
 
-@rule("R98", "R101")
+@rule("R101")
 def test_offsets_are_fetched_without_a_membership_and_in_every_state() -> None:
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})

@@ -432,7 +432,7 @@ def test_the_next_deadline_is_never_late() -> None:
     assert due <= stage.now + 7_000
 
 
-@rule("R132")
+@rule("R136")
 def test_deadlines_fire_before_a_later_event() -> None:
     """After a missed Tick, as on a suspended broker, a member expires before its heartbeat is served."""
     stage = Stage()
@@ -458,7 +458,7 @@ def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
 
 
 @rule("R140")
-def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
+def test_a_join_phase_waits_again_for_static_members_that_never_join() -> None:
     """If only static members remain and none of them has rejoined, the join phase starts again.
 
     The remaining member's rebalance timeout is 0, so the join phase starts again every millisecond.

@@ -83,7 +83,6 @@ def test_the_error_of_offset_fetch_stands_where_its_version_expects_it(
     assert (response.error_code, partitions, [group.error_code for group in response.groups]) == expected
 
 
-@rule("R4")
 def test_the_error_of_a_request_about_several_groups_stands_in_each_of_them() -> None:
     coordinator = Stage().coordinator
     described = coordinator.error_response(DescribeGroupsRequest(groups=["g", "h"]), NOT_COORDINATOR, 5)
@@ -103,7 +102,7 @@ def test_the_error_of_a_request_about_several_groups_stands_in_each_of_them() ->
     assert (listed.error_code, listed.groups) == (NOT_COORDINATOR, [])
 
 
-@rule("R4")
+@rule("R90")
 def test_the_error_of_a_transactional_commit_stands_in_each_partition() -> None:
     partitions = [
         TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")

@@ -40,7 +40,7 @@ def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
     check_table(TABLE, GroupEventKind)
 
 
-@rule("R9", "R10")
+@rule("R9")
 @pytest.mark.parametrize("before", ClassicGroupState)
 @pytest.mark.parametrize("after", ClassicGroupState)
 def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:

@@ -13,7 +13,7 @@ A = {"instance": "a"}
 B = {"instance": "b"}
 
 
-@rule("R15", "R48")
+@rule("R15")
 def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
     """GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
     stage = Stage()
@@ -21,7 +21,7 @@ def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
     assert stage.join("ghost", instance="a").code is ErrorCode.FENCED_INSTANCE_ID
 
 
-@rule("R15", "R48")
+@rule("R15")
 @pytest.mark.parametrize(("instance", "position"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
 def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, position: int) -> None:
     """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
@@ -30,7 +30,7 @@ def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance:
     assert stage.join(members[position], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
 
 
-@rule("R15", "R48")
+@rule("R15")
 def test_a_member_id_with_an_unregistered_instance_id_is_unknown() -> None:
     """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     stage = Stage()

@@ -299,7 +299,7 @@ def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() ->
     assert list(stage.group().members) == [follower]
 
 
-@rule("R63", "R146")
+@rule("R146")
 def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None:
     """GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
     stage = Stage()
@@ -332,7 +332,7 @@ def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     assert stage.group().rebalance_reasons[0].endswith("and 2 more")
 
 
-@rule("R54", "R60")
+@rule("R60")
 def test_a_group_that_became_empty_has_no_protocol_name() -> None:
     stage = Stage()
     (member,) = stage.create_stable_group()
