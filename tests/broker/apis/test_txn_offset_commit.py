@@ -22,6 +22,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.broker.stage import Stage
+from tests.rules import rule
 
 UNKNOWN = UUID(int=77)
 
@@ -104,6 +105,7 @@ def test_a_fenced_producer_gets_the_ids_of_its_topics(committer: Committer) -> N
     ]
 
 
+@rule("R109")
 @pytest.mark.parametrize(
     ("version", "code"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )

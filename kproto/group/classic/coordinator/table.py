@@ -633,7 +633,7 @@ TABLE: Final = Table(
             Cell(
                 offsets.commit_to_missing_group,
                 to=(_EMPTY,),
-                errors=(*_COMMIT_RESULTS, E.ILLEGAL_GENERATION),
+                errors=(*_COMMIT_RESULTS, E.GROUP_ID_NOT_FOUND, E.ILLEGAL_GENERATION),
                 rules=("R109", "R111"),
             ),
             _TXN_COMMIT,
