@@ -472,7 +472,7 @@ class Runtime:
     def on_exit(self) -> str:
         """Stop without a request to a broker.
 
-        Return a log message about what is lost, or "" if nothing is lost.
+        Return a log message that says what is lost because the client was not closed; "" if nothing is lost.
         """
         loss = self.driver.loss()
         self.kill()

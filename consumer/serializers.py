@@ -155,8 +155,8 @@ def function_of(
 ) -> Callable[..., Any] | None:
     """Return the function that an option such as `value_deserializer` sets; None if it is not set.
 
-    If `coroutines` is false, a coroutine function raises ConfigError. In the error, `client` names the
-    clients that can await it, for example "no client".
+    If `coroutines` is false, a coroutine function raises ConfigError. The error says that `client` can await
+    a coroutine, where `client` is for example "only an AsyncConsumer" or "no client".
     """
     if value is None:
         return None

@@ -203,7 +203,8 @@ CURRENT = re.compile(r"\b_?broker\.settings|dynamic\.settings\(.*\)")
 def stale_reads(source: str) -> Iterator[str]:
     """Yield each read of a dynamic config that would miss a later change of the config.
 
-    These reads are in constructors, or use the settings with which the broker started.
+    A read misses later changes if it is in a constructor, or if it uses the settings with which the broker
+    started.
     """
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef):

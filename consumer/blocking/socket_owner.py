@@ -20,7 +20,8 @@ from __future__ import annotations
 import threading
 import time
 
-# Seconds for which the sockets are kept for the application's threads after one of them has read.
+# Seconds for which the free sockets are kept for the application's threads, after one of these threads has
+# read or requested the sockets.
 AWAY_S = 0.02
 
 

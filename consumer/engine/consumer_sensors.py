@@ -10,7 +10,8 @@ Rules:
 * The sizes and record counts of fetches are recorded when a response arrives. The record counts come from
   the batch headers.
 
-* Consumed bytes are counted for each partition, once all its records in a response have been returned.
+* The bytes of a partition in a response count as consumed when all records of the partition in this response
+  have been returned.
 
 * Java records sizes, record counts and consumed bytes later than kproto: when all records of all
   partitions in the response have been returned (FetchMetricsAggregator).

@@ -313,7 +313,8 @@ _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 def _constant_column(value: object, column_type: Any, rows: int) -> Column:
     """Return a column that repeats `value` `rows` times, as a slice of a cached column.
 
-    The number of rows of the cached column is a power of two, or `ROWS`, so that few columns are cached.
+    The number of rows of the cached column is a power of two, or `ROWS` if that is less, so that few columns
+    are cached.
     """
     return _cached_column(value, column_type, min(ROWS, 1 << rows.bit_length())).slice(0, rows)
 

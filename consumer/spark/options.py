@@ -433,8 +433,8 @@ _NO_TABLES = (
     "OPTIONS ..."
 )
 
-# Options of the source that only kproto has. A sink rejects them. It only ignores the options of Spark's own
-# source, because a program that was written for Spark's own sink may set them.
+# Options that kproto's source has and Spark's own source lacks. A sink rejects these options. It ignores the
+# other options of sources, because a program that was written for Spark's own sink may set them.
 _KPROTO_ONLY = frozenset({"commitGroupId", *decoding.NAMES})
 
 # The options that are ignored: Spark adds them, or users set them for all formats.

@@ -1,7 +1,7 @@
 """Parses the options that select a query's partitions, and the query's first and last offsets.
 
-The options and their syntax are the same as in Spark's own source. Partitions are selected by topic names, by
-a pattern or one by one.
+The options and their syntax are the same as in Spark's own source. A query selects partitions by a list of
+topics, by a pattern of topic names, or individually.
 
 A bound is the position where a query starts or ends: the start or end of the log, an offset or a timestamp.
 It applies to all partitions or to individual ones.

@@ -79,7 +79,9 @@ class Task(NamedTuple):
 
 
 def task(prefix: str, job: str | None) -> Task:
-    """Return the task that this process runs: of the batch query `job` or, if `job` is None, of a stream.
+    """Return the task that this process runs.
+
+    The task belongs to the batch query `job` or, if `job` is None, to a streaming query.
 
     Raises ConfigError if the code does not run in a task, or if Spark does not provide the task's ids.
     """

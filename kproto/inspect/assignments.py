@@ -286,9 +286,9 @@ def _explain_partition(
     """Return a partition's previous and new owner, and the reason for the assignment.
 
     `claims` contains a pair (generation, member id) for each member that reports the partition as owned.
-    Pairs are sorted by generation, the newest last. `settled_owners` also has the owners of withheld
-    partitions, which `owners` lacks. `owned_counts` contains the number of partitions that each member
-    owned before the assignment.
+    Pairs are sorted by generation, the newest last. `owners` lacks the withheld partitions;
+    `settled_owners` contains them, with the owners that they will have after the revocations.
+    `owned_counts` contains the number of partitions that each member owned before the assignment.
     """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))

@@ -189,7 +189,7 @@ REVOKED = (
 
 
 def _explanation(request: Request) -> str:
-    """Explain the outcome of a request by `request.assigned`, the last assigned offset."""
+    """Return the reason for the offset that is assigned when the request ends (`request.assigned`)."""
     return {None: REVOKED, WANTED: LATER}.get(request.assigned, EVENT)
 
 

@@ -38,7 +38,7 @@ def line(scenario: Scenario) -> str:
 
 
 def parameter_lines(width: int | None) -> list[str]:
-    """List the scenarios that take each parameter, then the scenarios without parameters and why."""
+    """List the scenarios of each parameter, then the scenarios without parameters, by reason."""
     all_scenarios = scenarios()
     lines = [
         f"{row.option}: {_ranges([(name in story.takes, story.id) for story in all_scenarios])}"

@@ -405,7 +405,7 @@ class Consumer(EngineClient):
             self._begin_poll(self.poll_timeout_ms)
 
     def _has_pending_close(self) -> bool:
-        """Return whether a close or unsubscribe of the application has not completed yet."""
+        """Return whether the application waits for a call of close or unsubscribe to complete."""
         return any(token not in self.done for token in self._closing_tokens)
 
     # ---- calls of the application; each is journaled, see `journaled`

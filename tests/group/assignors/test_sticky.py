@@ -1,4 +1,4 @@
-"""The sticky assignors balance the group, and keep partitions with the owners that members report."""
+"""The sticky assignors move a partition from the member that reports it as owned only for balance."""
 
 from __future__ import annotations
 
