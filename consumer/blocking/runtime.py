@@ -37,8 +37,7 @@ class BlockingRuntime(Runtime):
     """Runs an engine in a thread, for clients whose methods block."""
 
     def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
-        # The lock of the waiters is held while the engine's state is being changed, and never while code of
-        # the application runs.
+        # The lock of `waiters` guards the engine's state. It is not held while code of the application runs.
         self.waiters = ThreadWaiters()
         super().__init__(driver, self.waiters, exclusive=exclusive)
         look()

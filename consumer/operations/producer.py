@@ -143,7 +143,7 @@ class ProducerOperations:
     async def _measure_wait(self, wait: Awaitable[bool], *, for_memory: bool) -> bool:
         """Return the result of `wait`, and measure how long a send waits for memory or metadata."""
         runtime, sensors = self.runtime, self.runtime.engine.sensors
-        # The value True remains if `wait` raises an error, so that the error is not counted as a timeout.
+        # `has_changed` remains True if `wait` raises an error, so that the error is not counted as a timeout.
         began_at, has_changed = now(), True
         with runtime.locked():
             sensors.waiting_threads += for_memory

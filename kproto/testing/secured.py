@@ -226,7 +226,8 @@ def secured(
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
     tls = certificates.context(client_auth)
-    # In a resumed TLS session the broker sends no certificate, so `show_certificate` would have no effect.
+    # Without tickets no TLS session is resumed. In a resumed session the broker sends no certificate, so
+    # `show_certificate` would have no effect.
     tls.options |= ssl.OP_NO_TICKET
     tls.num_tickets = 0
     broker_settings: dict[str, str | int] = {"group.min.session.timeout.ms": "100", **(settings or {})}

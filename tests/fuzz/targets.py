@@ -271,8 +271,8 @@ def _halves() -> list[Any]:
 def sasl(data: bytes) -> None:
     """Check that a mechanism answers or rejects any bytes, and raises only SaslFailed.
 
-    PLAIN's server, and SCRAM's server and client, require proof that the peer knows a secret. They must not
-    accept a login, because random bytes do not contain the proof.
+    PLAIN's server, and SCRAM's server and client, require proof that the peer knows a secret. None of the
+    three may complete a login, because random bytes do not contain the proof.
     """
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]

@@ -99,7 +99,7 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 
 @st.composite
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
-    """Draw a message with runs of elements of equal lengths.
+    """Draw a message with runs of elements whose fields are equal, except `index`.
 
     A run may consist of only one element. Any element may have a tagged field.
     """

@@ -97,7 +97,7 @@ class CoordinatorLookup:
     def verify(self, node: int | None, why: str) -> None:
         """After `node` failed to write a commit, ask another broker whether `node` is still the coordinator.
 
-        Nothing is sent while a lookup is in flight, or before the backoff after the last one has passed.
+        No request is sent while a lookup is in flight, or during the backoff after the last lookup.
         """
         core = self._core
         if node is None or node != self.node or self._call is not None or self._next_lookup_at > core.now:

@@ -241,9 +241,9 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
 
 
 def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:
-    """Return a Fetch response.
+    """Return a Fetch response with the partitions that the request fetches from offset 0.
 
-    Element i of `records` is returned for partition i if the request fetches the partition from offset 0.
+    Element i of `records` is returned for partition i.
     """
     offsets = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [

@@ -33,8 +33,8 @@ READS = malformations(
 PLAUSIBLE = [
     ("Fetch", at, how) for at in ("responses", "responses.partitions") for how in ("empty", "left out")
 ]
-# After this change the response is still valid, too. The member waits for the assignment of a leader that
-# does not exist, as Java's members would.
+# A JoinGroup response whose leader does not exist is also valid. The member waits for this leader's
+# assignment, as Java's member does.
 UNRECOVERABLE_JOIN = ("JoinGroup", "leader", "another")
 COMMITS = "topics.partitions"
 FETCHES = "groups.topics.partitions"
