@@ -35,7 +35,7 @@ class OptionLists(NamedTuple):
     options: msgspec.Struct  # The options with their default values.
 
     def omissions(self) -> list[str]:
-        """Return an error message for each option that is missing from one of the lists."""
+        """Return an error message for each option that one of the three lists lacks."""
         names_by_list = {
             self.table_name: self.table.keys(),
             self.config.__name__: self.config.__annotations__.keys() - SECURITY.keys(),

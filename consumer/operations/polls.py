@@ -115,8 +115,8 @@ class Iteration:
     The iteration returns the remaining records only while their partitions certainly belong to this consumer:
     from `owned_from` to `owned_until`, in seconds of `time.time()`.
 
-    `time.time()` is the fastest clock to read, and continues while the computer sleeps. This clock may be
-    set back, so the iteration also checks `owned_from`.
+    `time.time()` is the fastest clock to read, and continues while the computer sleeps. Because this
+    clock may be set back, the iteration also ends if the time is before `owned_from`.
 
     If the process is suspended for longer than the consumer's session timeout, the iteration then returns
     none of the remaining records.

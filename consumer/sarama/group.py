@@ -546,7 +546,7 @@ class AsyncConsumerGroup(AsyncBlock):
             claim.resume()
 
     def _claims_of(self, partitions: set[TopicPartition]) -> list[Claim]:
-        """Return the claims of these partitions in the current and in the next session."""
+        """Return these partitions' claims in the current session and in one that is about to begin."""
         return [
             session.by_partition[partition]
             for session in (self._session, self._next_session)

@@ -16,7 +16,7 @@ from .timeline import GroupEvent
 def write_json_line(exchange: Exchange, write: Callable[[str], object]) -> None:
     """Write the exchange as one line of JSON, without a line break at its end.
 
-    A large exchange is written in pieces.
+    To save memory, an exchange of more than `LARGE_FRAME` bytes is passed to `write` in pieces.
     """
     if exchange.size > LARGE_FRAME:
         write_one_line(to_json(exchange, binary=Base64), write)

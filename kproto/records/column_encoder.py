@@ -318,7 +318,8 @@ def _build_uniform_batch(timestamps: Int64s, value_matrix: NDArray[np.uint8]) ->
     with batch.getbuffer() as view:
         for first, end, delta_widths, prefix in blocks:
             count, record_size = end - first, len(prefix) + length + 1
-            # Each array has one element per record of the block, `record_size` bytes apart.
+            # Each array below has one element per record of the block. Its elements are `record_size` bytes
+            # apart.
             np.ndarray(count, f"V{len(prefix)}", view, position, record_size)[:] = np.void(prefix)
             byte_position = position + len(prefix) - len(after_deltas) - sum(delta_widths)
             for delta, width in zip(deltas, delta_widths, strict=True):

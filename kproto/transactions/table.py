@@ -38,8 +38,8 @@ Rules:
   timeout.
 
 * X3: while markers are being written, a request with the transactional id is answered with
-  CONCURRENT_TRANSACTIONS. Exceptions are a fenced producer (X1) and an EndTxn that contradicts the decision
-  (INVALID_TXN_STATE).
+  CONCURRENT_TRANSACTIONS. A fenced producer gets the error of X1 instead, and an EndTxn that contradicts the
+  decision gets INVALID_TXN_STATE.
 
 * X4: a new producer epoch starts with each successful InitProducerId, with each transaction that the
   coordinator aborts and, from EndTxn version 5 on, with each EndTxn (KIP-890). A retry of a request that

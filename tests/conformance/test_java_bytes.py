@@ -146,9 +146,9 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# A mutant is a declaration with one mistake, for which the test must fail. A mutant that rejects valid values
-# is not detected, because only accepted values are drawn. tests/messages/behaviour/test_against_kafka.py
-# detects such a mutant.
+# A mutant is a declaration with one mistake, for which the test must fail. The next test draws only values
+# that the mutant accepts. So tests/messages/behaviour/test_against_kafka.py, and not this test, detects a
+# mutant that rejects valid values.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Spark finds kproto's source in sessions that do not import kproto: local sessions and Spark Connect.
 
-The client of Spark Connect runs in a process without kproto. In one case the program registers kproto in a
-Connect session.
+The program runs in a process of its own, with a local session or as a client of Spark Connect. In one of the
+three cases, the program imports kproto after all, and registers it in its Connect session.
 """
 
 from __future__ import annotations

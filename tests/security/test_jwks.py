@@ -134,7 +134,7 @@ def test_the_key_is_the_first_one_that_fits_the_token() -> None:
     for fit in ({}, {"use": "sig"}):
         with pytest.raises(TokenRejected, match="the signature is wrong"):
             signed({"keys": [{**other, **fit}, right]}, lambda: NOW * 1000)(TOKEN)
-    # The "alg" of a key is compared only to choose between several keys that fit.
+    # The "alg" of a key is compared only if several keys fit the token.
     signed({"keys": [{**right, "alg": "ES384"}]}, lambda: NOW * 1000)(TOKEN)
     without_use = {name: value for name, value in right.items() if name not in ("use", "alg")}
     signed({"keys": [{**other, "alg": "ES384"}, without_use]}, lambda: NOW * 1000)(TOKEN)

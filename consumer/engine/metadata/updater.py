@@ -96,8 +96,8 @@ class MetadataUpdater:
         """
         if topics == self.topics and everything == self.everything:
             return
-        # If no refresh is scheduled and no request is in flight, the metadata has not been kept up to date,
-        # not even for topics that were already watched.
+        # If no refresh is scheduled and no request is in flight, even the metadata of the topics that were
+        # already watched may be outdated.
         is_idle = self._next_refresh_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and is_idle)

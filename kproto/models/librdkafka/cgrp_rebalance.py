@@ -190,7 +190,7 @@ def _finish_assign(state: LibrdkafkaState) -> None:
             state.max_poll_at = state.now + MAX_POLL_CHECK_MS
 
 
-# -- after the answer has been applied
+# -- after an assign() or unassign() is complete
 
 
 def assignment_done(state: LibrdkafkaState, out: Out) -> None:

@@ -590,8 +590,9 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may contain "version", whose value "1.9" selects releases 1.9 and 2.0. It may contain
-    librdkafka's own options "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
+    `config.extra` may contain "version": the value "1.9" selects releases 1.9 and 2.0 instead of 2.16. It may
+    also contain librdkafka's own options "enable.auto.offset.store", "enable.partition.eof" and
+    "queued.min.messages".
 
     `config.extra` may also contain "binding". With "go", each poll returns one event. In the C and Python
     bindings, a poll that receives an event continues to wait for a record.

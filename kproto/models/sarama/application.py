@@ -34,7 +34,7 @@ BUSY, POLLING = S.BUSY, S.POLLING
 
 
 class Application(Routine):
-    """The application's open poll, and the routines that wait for its callbacks."""
+    """The application's open poll, and the routines that wait until a callback returns."""
 
     __slots__ = ("callback_waiters", "client", "limit", "ready_receivers")
     TABLE: ClassVar[Table]

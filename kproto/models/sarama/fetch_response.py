@@ -6,9 +6,9 @@
 * Control batches advance the offset and yield no message. Under read_committed, the same applies to batches
   of aborted transactions.
 
-* If the response has only an incomplete batch, the fetch size increases, up to Fetch.Max: to the size in the
-  batch's header if that size exceeds the fetch size, and otherwise to twice the fetch size. If the fetch size
-  is already Fetch.Max, the message is reported as too large, and skipped (M190).
+* If the response has only an incomplete batch, the fetch size increases to the size in the batch's header, or
+  doubles if that size is not larger. Fetch.Max limits the fetch size. If the fetch size is already Fetch.Max,
+  the message is reported as too large, and skipped (M190).
 
 * If compaction has emptied all batches of a response, the offset advances to the end of the last batch. The
   offset does not change if this end is above the high watermark (M191).

@@ -1,4 +1,4 @@
-"""The lookup of the coordinator is retried as in sarama. When no retry is left, its error is returned."""
+"""The coordinator's lookup is retried as in sarama. When no retry is left, the last error is returned."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """A group is upgraded from eager to cooperative member by member (KIP-429).
 
-    Each member restarts four times: it first adds cooperative-sticky and then drops range. The downgrade
-    reverses both steps.
+    Each member restarts twice for the upgrade: to add cooperative-sticky, and then to drop range. For the
+    downgrade, it restarts twice more, and reverses both steps.
     """
     cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)
