@@ -306,7 +306,7 @@ class OffsetReader:
 
     @property
     def _unreachable_limit(self) -> tuple[float, str]:
-        """Return how long (s) to retry while the cluster is unreachable, and the option for it."""
+        """Return how long (s) to retry while the cluster is unreachable, and the option that sets it."""
         api_timeout, request_timeout = self._timeout, request_timeout_ms(self.options) / 1000
         is_shorter = "default.api.timeout.ms" in self.options.client and api_timeout < request_timeout
         if self._has_responded or is_shorter:

@@ -74,7 +74,7 @@ class Shell:
         self._idle_timer: asyncio.TimerHandle | None = None
         # The delay of responses in seconds, which `Server.slow` sets.
         self._response_delay_s = 0.0
-        # Each response has the event loop's time at which the state machine returned it.
+        # Each delayed response, with the event loop's time (s) at which the state machine returned it.
         self._delayed_responses: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None
 

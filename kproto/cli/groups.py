@@ -138,8 +138,8 @@ def _for_each_group(
 ) -> None:
     """Call `call` with each group. The errors of single groups are added to `failures`.
 
-    Raises RequestTimedOut or ConnectionFailed if no broker answers, because each of the other groups would
-    take as long to fail.
+    If no broker answers for a group, the function raises RequestTimedOut or ConnectionFailed and skips the
+    remaining groups: each of them would probably wait as long, and then fail.
     """
     for name in names:
         try:

@@ -11,7 +11,7 @@
 
 * Any output may grow to its `allowance`: 16 MiB, or 16 times the compressed size if that is more.
 
-* An output that starts like records may grow up to `MOST`: each length or size at its start must be valid.
+* An output may grow to `MOST` if it starts like records: each length or size at its start must be valid.
   `MOST` is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth.
 
 * `max_decompressed` (bytes) replaces the allowance and `MOST`.

@@ -372,7 +372,7 @@ def offsets(member: Any, tp: TopicPartition) -> list[int]:
 def lost_and_doubled(
     world: World, members: Iterable[Any], partitions: Iterable[TopicPartition]
 ) -> tuple[int, int]:
-    """Count the records of these partitions that no member received, and the repeated deliveries."""
+    """Count the records that no member received from these partitions, and the repeated deliveries."""
     lost = doubled = 0
     for tp in partitions:
         received = [offset for member in members for offset in offsets(member, tp)]

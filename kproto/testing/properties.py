@@ -158,7 +158,7 @@ def a_batch_ends_where_its_rows_end(
 
 
 def _consume_iterator(decoded: object) -> None:
-    """Consume `decoded` to its end if it is an iterator, because a generator decodes only then."""
+    """Consume `decoded` to its end if it is an iterator: a generator decodes only when consumed."""
     pieces: Any = decoded
     if isinstance(decoded, Iterator):
         for _ in pieces:

@@ -72,8 +72,9 @@ class ReaderGroup:
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the `with` block, wait until everything is read, and check the results.
 
-    Two groups read plain records, one reads committed records, and one reads the records that movers copied
-    in transactions. Two more clients send metadata and group requests.
+    Two groups read the records of idempotent producers. A third group reads the records of transactional
+    producers, and a fourth one reads the movers' copies of these records. Two more clients send metadata and
+    group requests.
 
     All clients start with one address: `bootstrap`, or the first broker's address if `bootstrap` is empty.
     `options` are added to the members' SESSION options.

@@ -466,9 +466,9 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Return False if the connection was closed instead. This happens if the broker requested a throttle
-        time above the client's limit, `metadata_max_age_ms`, because the broker may not read from the
-        connection yet. The calls that waited are then sent on a new connection.
+        If the broker requested a throttle time above the client's limit, `metadata_max_age_ms`, the broker
+        may not read from this connection yet. The client then closes the connection, sends the calls that
+        waited on a new one, and returns False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -113,7 +113,7 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
     """Update the available subscribed topics, and rejoin if they or their partition counts have changed.
 
     A join that waits for metadata continues even if nothing has changed. If `do_join` is false, the member
-    does not rejoin. The function follows rd_kafka_cgrp_metadata_update_check.
+    neither rejoins nor continues a join. The function follows rd_kafka_cgrp_metadata_update_check.
     """
     if not state.subscription:
         return

@@ -200,7 +200,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    """Check that the source decodes random messages, and rejects a malformed one if protobuf rejects it."""
+    """Check that the source decodes random messages, and rejects a mutated one if protobuf rejects it."""
     messages = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
     written = [message_.SerializeToString() for message_ in messages]
     rows, bad = decode(written)
