@@ -21,8 +21,8 @@ class TaskWaiters:
         self.changes = 0
         # A dict, so that each of thousands of tasks removes its future without a search.
         self._futures: dict[asyncio.Future[None], None] = {}
-        # Maps each line to its waiting tasks: (place, future) in the order of places. A change wakes only the
-        # first task of a line.
+        # A line is a queue of tasks of which each change wakes only the first. The dict maps the key of each
+        # line to its waiting tasks: (place, future) in the order of places.
         self._lines: dict[Hashable, list[tuple[int, asyncio.Future[None]]]] = {}
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
         # the monotonic clock is near 0 after a boot.

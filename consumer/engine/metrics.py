@@ -145,9 +145,9 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
             sample.minimum = value
 
     def _next_sample(self, now: int) -> _Sample:
-        """Return an empty sample: a new one, until `SAMPLES` + 1 samples exist.
+        """Return an empty sample, which becomes the current one.
 
-        Then the oldest sample is reset and returned.
+        The sample is new while fewer than `SAMPLES` + 1 samples exist. Later, the oldest sample is reset.
         """
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:

@@ -205,7 +205,7 @@ class ScenarioRun:
         The text explains the result with the scenario's own parameters. If other parameters were set and a
         claim does not hold, the text is marked "(as written)".
 
-        With `of_run`, the text explains the run itself, whatever the parameters, and is never marked so.
+        With `of_run`, the text explains the actual run, with any parameters, and is never marked.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)

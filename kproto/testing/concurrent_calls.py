@@ -9,11 +9,11 @@ from ..errors import KprotoError
 
 
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Run `long` and `short` concurrently, and return the error of the one that failed.
+    """Run `long` and `short` concurrently, and return the error of the failed call, or "".
 
     Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or `long`
     returns. Then the calling thread calls `end`, which must make `long` return. Errors that `end` causes are
-    ignored: the result is empty if no call failed before `end`. If both failed, the message is from `short`.
+    ignored: the result is "" if no call failed before `end`. If both failed, the error is that of `short`.
     """
     long_errors: list[str] = []
 

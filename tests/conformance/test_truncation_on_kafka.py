@@ -258,8 +258,8 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # A broker may answer -1 for an epoch that is too high. In this case, find the last record's epoch by its
-    # end offset, 13.
+    # For an epoch that is too high, a broker may answer -1 instead of the last epoch. In this case, the last
+    # epoch is the one that ends at offset 13, the end of the log.
     if last == -1:
         last = next(
             epoch

@@ -227,7 +227,7 @@ def _metadata_request(names: Sequence[str] | None, include_authorized_operations
         return MetadataRequest(
             # In version 0 an empty list stands for all topics, and null is not allowed.
             topics=[] if topics is None and version == 0 else topics,
-            allow_auto_topic_creation=version < 4,  # Below v4, it is always allowed.
+            allow_auto_topic_creation=version < 4,  # Requests below v4 cannot forbid topic creation.
             include_topic_authorized_operations=include_authorized_operations and version >= 8,
         )
 

@@ -76,9 +76,9 @@ class MetadataUpdater:
 
         # Topic -> (error code, number of consecutive responses with this code).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topic -> when its next separate request, outside of the regular refresh, is due (ms).
+        # Topic -> when the next Metadata request outside of the regular refresh is due for it (ms).
         self._topic_requests: dict[str, int] = {}
-        # Topic -> when its last separate request was sent (ms).
+        # Topic -> when the last Metadata request outside of the regular refresh was sent for it (ms).
         self._topic_requested_at: dict[str, int] = {}
         # Topic -> the number of consecutive responses in which one of its partitions had no leader.
         self._leaderless: dict[str, int] = {}

@@ -529,7 +529,8 @@ class ProducerEngine:
         The accumulator receives the partition count, the partitions that have a leader, and the partitions
         whose leader is in the client's rack.
 
-        If the topic was re-created, record that no leader has accepted the epochs of its queues yet.
+        If the topic was re-created, the new leaders do not know the producer: `epoch_accepted` of each queue
+        becomes false.
         """
         # As in Java, the partitions are assumed to have the numbers from 0 to count - 1.
         count = len(topic_view.partitions)

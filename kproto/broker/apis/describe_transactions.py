@@ -50,7 +50,7 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
 
 
 def _refuse_other_ids(broker: Broker, response: DescribeTransactionsResponse) -> None:
-    """Replace the results of the ids that other nodes coordinate with NOT_COORDINATOR.
+    """Answer NOT_COORDINATOR for the ids that other nodes coordinate.
 
     An empty id has no coordinator: every node rejects it with the same error.
     """

@@ -197,8 +197,8 @@ class Run:
 
         The consumer must not have sent more than MOST_REQUESTS in any second.
 
-        The consumer may stop reading for two reasons, which each poll raises: the member is fenced, or a
-        partition has an unreadable batch and the application has not sought past it.
+        The consumer may stop reading in two cases, in which each poll raises an error: the member is fenced,
+        or a partition has an unreadable batch and the application has not sought past the batch.
         """
         world, consumer = self.world, self.consumer
         lies = dict(world.told)

@@ -130,7 +130,7 @@ def group_by_topic(
     existing_results: list[TopicResult] = []
     # The results of each topic, merged from all its entries in the request. The key is the position of the
     # topic's first entry with a missing partition, or of its first entry if all its partitions exist. The
-    # loop adds the missing partitions. The existing ones follow after the loop.
+    # first loop adds the results of missing partitions, and the last loop those of existing partitions.
     merged: dict[int, list[tuple[int, int]]] = {}
     merged_positions: dict[tuple[str, UUID], int] = {}
     index = 0

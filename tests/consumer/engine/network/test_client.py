@@ -355,10 +355,10 @@ def test_a_new_connection_that_closes_without_a_response_fails_the_call_at_once(
 
 
 def test_a_call_does_not_leave_a_slow_connection_setup_for_a_throttled_broker() -> None:
-    """A call waits for a slow connection setup while the other broker is throttled.
+    """A call waits for a slow connection setup to end if the only other broker is throttled.
 
-    If the call did not wait, each tick would try to move it to another broker, and the next tick would be due
-    immediately.
+    A call that did not wait would be due to move to another broker at every tick, and each tick would
+    schedule the next one immediately.
     """
     stage = Stage(("a", 1), ("b", 1))
     stage.ask()

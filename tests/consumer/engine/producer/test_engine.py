@@ -781,9 +781,9 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
 def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
     codes: tuple[int, int],
 ) -> None:
-    """A Produce response that contains a partition twice, once with an error, has no valid result for it.
+    """A batch is retried if the response contains its partition twice, once with an error.
 
-    The batch of this partition is retried with the same sequence number.
+    The retry has the same sequence number, because the batch may be in the log.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=400)

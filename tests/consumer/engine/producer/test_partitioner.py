@@ -79,9 +79,9 @@ def test_records_without_a_key_fill_a_batch_before_the_partition_changes() -> No
 
 
 def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> None:
-    """The partitioner changes the partition after 16 KiB.
+    """The partitioner changes the partition after 16 KiB, even if batch.size is larger.
 
-    Java's BuiltInPartitioner also changes the partition after batch.size bytes, by default 16 KiB.
+    Java's BuiltInPartitioner changes the partition after batch.size bytes, by default 16 KiB.
     """
     records = new_accumulator(batch_size=512 * 1024)
     records.set_route("t", 4, [0, 1, 2, 3])
