@@ -417,8 +417,8 @@ def timestamp_ms(value: object) -> int:
 def warn_if_seconds(name: str, time_ms: int) -> None:
     """Warn about a time that seems to be in seconds. Such a time is allowed, but nearly always a mistake.
 
-    Python shows the same warning only once for each line of the application. The message does not contain the
-    time, because a message with the time would be a new warning for each time.
+    Python shows the same message only once for each line of the application. So the message does not contain
+    the time: otherwise Python would show it again for every other time.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

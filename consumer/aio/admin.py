@@ -770,8 +770,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, list[ProducerState]]:
         """Return the active producers of each partition, and their transactions' start offsets (KIP-664).
 
-        The request goes to the replica on `broker`, by default to the leader. Raises PartialFailure. Java:
-        Admin.describeProducers.
+        The request goes to the replica on `broker`, by default to the leader. Raises PartialFailure, for
+        example with UnknownTopic for a missing topic. Java: Admin.describeProducers.
         """
         plan = transaction_plans.describe_producers(
             self.view,
@@ -982,7 +982,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
         elects any live replica if the partition has no leader. An unclean election may lose records. Raises
-        PartialFailure. Java: Admin.electLeaders.
+        PartialFailure if an election fails, for example without a live replica. Java: Admin.electLeaders.
         """
         election_type = admin_check.election_type("election_type", election_type)
         chosen = check.partitions("partitions", partitions)
@@ -998,8 +998,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Start moving each partition to the brokers that `replicas` lists for it, by node id (KIP-455).
 
         None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
-        `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:
-        Admin.alterPartitionReassignments.
+        `list_partition_reassignments` shows the progress. Raises PartialFailure, for example for an unknown
+        broker. Java: Admin.alterPartitionReassignments.
         """
         nodes = admin_check.replicas("replicas", replicas)
         limit = self._runner.timeout_ms(timeout)
@@ -1041,7 +1041,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         `paths` maps each replica to the path of a log directory of its broker. The call does not wait until
         the replica is copied. Until then, `describe_log_dirs` shows the copy as a future replica. Raises
-        PartialFailure. Java: Admin.alterReplicaLogDirs.
+        PartialFailure, for example for an unknown directory. Java: Admin.alterReplicaLogDirs.
         """
         replica_paths = admin_check.replica_paths("paths", paths)
         plan = replica_plans.alter_replica_log_dirs(self.view, replica_paths, self._runner.clock)
@@ -1053,7 +1053,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Return the log directory of each of these replicas (KIP-113).
 
         If a replica is being moved, the result also has the directory to which it is being moved. Raises
-        PartialFailure. Java: Admin.describeReplicaLogDirs.
+        PartialFailure if the request to a broker fails. Java: Admin.describeReplicaLogDirs.
         """
         plan = replica_plans.describe_replica_log_dirs(
             self.view, admin_check.replica_list("replicas", replicas), self._runner.clock
@@ -1093,7 +1093,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each classic group, of any protocol type (KIP-1043).
 
-        Raises PartialFailure. Java: Admin.describeClassicGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeClassicGroups.
         """
         plan = group_description_plans.describe_groups(
             self.view,
@@ -1115,7 +1115,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each share group (KIP-932).
 
-        Raises PartialFailure. Java: Admin.describeShareGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeShareGroups.
         """
         plan = group_description_plans.describe_groups(
             self.view,
@@ -1137,7 +1137,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, GroupDescription]:
         """Return the state, the members and the topology of each Streams group (KIP-1071).
 
-        Raises PartialFailure. Java: Admin.describeStreamsGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeStreamsGroups.
         """
         plan = group_description_plans.describe_groups(
             self.view,
@@ -1248,7 +1248,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Set the start offsets of a share group without members (KIP-932).
 
-        Raises PartialFailure. Java: Admin.alterShareGroupOffsets.
+        Raises PartialFailure, for example if the group has members. Java: Admin.alterShareGroupOffsets.
         """
         plan = group_offset_plans.alter_share_group_offsets(
             self.view,

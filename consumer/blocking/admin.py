@@ -631,8 +631,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[TopicPartition, list[ProducerState]]:
         """Return the active producers of each partition, and their transactions' start offsets (KIP-664).
 
-        The request goes to the replica on `broker`, by default to the leader. Raises PartialFailure. Java:
-        Admin.describeProducers.
+        The request goes to the replica on `broker`, by default to the leader. Raises PartialFailure, for
+        example with UnknownTopic for a missing topic. Java: Admin.describeProducers.
         """
         return run_to_end(self._operations.describe_producers(partitions, broker=broker, timeout=timeout))
 
@@ -792,7 +792,7 @@ class Admin(BoundToProcess, Block):
 
         `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
         elects any live replica if the partition has no leader. An unclean election may lose records. Raises
-        PartialFailure. Java: Admin.electLeaders.
+        PartialFailure if an election fails, for example without a live replica. Java: Admin.electLeaders.
         """
         return run_to_end(self._operations.elect_leaders(election_type, partitions, timeout=timeout))
 
@@ -802,8 +802,8 @@ class Admin(BoundToProcess, Block):
         """Start moving each partition to the brokers that `replicas` lists for it, by node id (KIP-455).
 
         None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
-        `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:
-        Admin.alterPartitionReassignments.
+        `list_partition_reassignments` shows the progress. Raises PartialFailure, for example for an unknown
+        broker. Java: Admin.alterPartitionReassignments.
         """
         run_to_end(self._operations.alter_partition_reassignments(replicas, timeout=timeout))
 
@@ -833,7 +833,7 @@ class Admin(BoundToProcess, Block):
 
         `paths` maps each replica to the path of a log directory of its broker. The call does not wait until
         the replica is copied. Until then, `describe_log_dirs` shows the copy as a future replica. Raises
-        PartialFailure. Java: Admin.alterReplicaLogDirs.
+        PartialFailure, for example for an unknown directory. Java: Admin.alterReplicaLogDirs.
         """
         run_to_end(self._operations.alter_replica_log_dirs(paths, timeout=timeout))
 
@@ -843,7 +843,7 @@ class Admin(BoundToProcess, Block):
         """Return the log directory of each of these replicas (KIP-113).
 
         If a replica is being moved, the result also has the directory to which it is being moved. Raises
-        PartialFailure. Java: Admin.describeReplicaLogDirs.
+        PartialFailure if the request to a broker fails. Java: Admin.describeReplicaLogDirs.
         """
         return run_to_end(self._operations.describe_replica_log_dirs(replicas, timeout=timeout))
 
@@ -876,7 +876,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each classic group, of any protocol type (KIP-1043).
 
-        Raises PartialFailure. Java: Admin.describeClassicGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeClassicGroups.
         """
         return run_to_end(
             self._operations.describe_classic_groups(
@@ -893,7 +893,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each share group (KIP-932).
 
-        Raises PartialFailure. Java: Admin.describeShareGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeShareGroups.
         """
         return run_to_end(
             self._operations.describe_share_groups(
@@ -910,7 +910,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, GroupDescription]:
         """Return the state, the members and the topology of each Streams group (KIP-1071).
 
-        Raises PartialFailure. Java: Admin.describeStreamsGroups.
+        Raises PartialFailure, for example for a group of another type. Java: Admin.describeStreamsGroups.
         """
         return run_to_end(
             self._operations.describe_streams_groups(
@@ -996,7 +996,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Set the start offsets of a share group without members (KIP-932).
 
-        Raises PartialFailure. Java: Admin.alterShareGroupOffsets.
+        Raises PartialFailure, for example if the group has members. Java: Admin.alterShareGroupOffsets.
         """
         run_to_end(self._operations.alter_share_group_offsets(group, offsets, timeout=timeout))
 

@@ -1,6 +1,6 @@
 """Tools for tests with kproto. Import the modules that you use; the package itself imports none of them.
 
-    kproto.testing.plugin        pytest fixtures; `kafka` and `secured` describe what they provide
+    kproto.testing.plugin        pytest fixtures for brokers, which the modules `kafka` and `secured` describe
     kproto.testing.faults        a proxy that cuts, delays and stalls connections
     kproto.testing.certificates  certificates of an authority, a server and a client; `issuer` signs tokens
     kproto.testing.brokers       a real Kafka: in Docker, from Maven's jars, or already running

@@ -206,7 +206,7 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
     [
         # The end of partition T0 advances, although the batch returns no row of it.
         ({T0: 5, T1: 0}, []),
-        # The batch ends at offset 4 but returns row 4, so the next batch returns row 4 again.
+        # The batch ends before offset 4 but returns this offset, so the next batch returns it again.
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
         # A row of the previous batch.
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),

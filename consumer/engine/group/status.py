@@ -126,7 +126,7 @@ class GroupStatus:
     def poll_error(self) -> KprotoError | None:
         """The error that each poll raises; None if polls raise no error.
 
-        It is the final error, or the error of an assignment that the member cannot use.
+        The final error comes first, then the error of an assignment that the member cannot use.
         """
         if not self.in_group:
             return None

@@ -243,7 +243,10 @@ class TransactionManager:
         return not self._new_partitions
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Assign a sequence number to the batch, in the epoch of this transaction, and return True."""
+        """Assign a sequence number to the batch, in the epoch of this transaction.
+
+        Return True: unlike `SequenceNumbers`, a transaction always has a producer id.
+        """
         if queue.identity != self._identity:
             queue.identity, queue.next_sequence, queue.epoch_accepted = self._identity, 0, False
             queue.end_of_log = 0
@@ -352,16 +355,16 @@ class TransactionManager:
             self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
-        """Return when (ms) to send the next request; None if a request is in flight, or none is needed."""
+        """Return when (ms) `_next_step` is due; None if a request is in flight, or no step is possible."""
         if self._request_in_flight is not None or self._next_step() is None:
             return None
         return max(self._core.now, self._next_request_at)
 
     def _next_step(self) -> Callable[[], None] | None:
-        """Return the function that sends the next request; None if no request is needed.
+        """Return the function of the next step; None if no step is possible now.
 
-        If the transaction can end without a further request, return the function that completes it. If a
-        request is needed but the coordinator is unknown, return the function that looks up the coordinator.
+        The step sends a request, or looks up the coordinator if the coordinator is unknown. If the
+        transaction can end without a further request, the step completes the transaction.
         """
         next_request = None
         if self.state is S.INITIALIZING:

@@ -72,7 +72,7 @@ def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: 
         runtime.wakes_at = 0  # The thread is awake, and has just finished a step.
         runtime.wake()
         assert runtime._schedule_wake() == runtime.wakes_at == 0
-        assert runtime._schedule_wake() != 0  # After that step, the thread waits.
+        assert runtime._schedule_wake() != 0  # After this additional step, the thread waits.
         runtime.wakes_at = None
         runtime.wake()
 

@@ -232,8 +232,7 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
     """After FENCED_INSTANCE_ID, Java's member sends JoinGroup again with the same member id.
 
-    The coordinator fences the repeated JoinGroup, too, so the newer process with the same instance id stays a
-    member.
+    The coordinator also fences this JoinGroup, so the newer process with the same instance id stays a member.
     """
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RejoinRequested("because"))
