@@ -158,6 +158,23 @@ def test_an_idle_consumer_sends_empty_incremental_fetches() -> None:
 
 
 @pytest.mark.rule("I11")
+def test_a_member_owns_and_reads_partitions_that_its_metadata_does_not_contain() -> None:
+    world = World({"t": 2})
+    a, b = world.consumer(**GROUP), world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
+    a.subscribe("t")
+    world.run(500)
+    b.subscribe("t")
+    assert world.run(until=lambda: settled(world, a, b))
+    world.grow("t", 6)
+    # The leader notices the new partitions. The follower learns of them from its assignment.
+    assert world.run(5000, until=lambda: len(b.owned) == 3)
+    assert b.engine.core.view.counts(["t"]) == {"t": 2}
+    for partition in range(6):
+        world.write("t", partition, f"{partition}")
+    assert world.run(2000, until=lambda: sorted(a.values() + b.values()) == numbers(0, 6))
+
+
+@pytest.mark.rule("I4")
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_members_share_partitions_and_take_over_those_of_members_that_leave(strategy: str) -> None:
     world = World({"t": 6})
@@ -225,7 +242,7 @@ def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> No
         assert [r for r in a.records[before:] if r.topic_partition == partition] == []
 
 
-@pytest.mark.rule("M88")
+@pytest.mark.rule("M78")
 def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
@@ -241,6 +258,26 @@ def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     retained = a.owns()
     assert len(retained) == 2
     assert len(a.records) - records_before + len(b.records) >= 50
+
+
+@pytest.mark.rule("M88")
+def test_a_retained_partition_keeps_its_position_and_its_pause() -> None:
+    world = World({"t": 2})
+    for partition in (0, 1):
+        world.write("t", partition, *numbers(0, 10))
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 20)
+    a.do(ev.Pause(frozenset({tp("t", 0), tp("t", 1)})))
+    b.subscribe("t")
+    assert world.run(until=lambda: settled(world, a, b))
+    [retained] = a.owns()
+    assert a.position(retained) == 10
+    world.write("t", retained.partition, "more")
+    world.run(1000)
+    assert len(a.records) == 20
+    a.do(ev.Resume(frozenset({retained})))
+    assert world.run(1000, until=lambda: a.values()[20:] == ["more"])
 
 
 def test_heartbeats_continue_while_a_callback_runs() -> None:
@@ -438,10 +475,10 @@ def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
     assert sorted(a.values() + b.values()) == sorted(f"{p}:{at}" for p in (1, 2) for at in range(100))
 
 
-@pytest.mark.rule("M203", "M209")
+@pytest.mark.rule("M206", "M209")
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
     """The consumer reads records and is killed before its first interval commit. More records are written
-    before it restarts. No record is skipped (M203 c).
+    before it restarts. No record is skipped, whereas Java and sarama skip records (M203).
     """
     world = World({"t": 1})
     options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
