@@ -13,9 +13,10 @@
 
 * When the epochs of a producer id are exhausted, the producer receives a new producer id with epoch 0.
 
-* X3: while the transaction is being completed, InitProducerId is answered with CONCURRENT_TRANSACTIONS. If a
-  transaction is open, InitProducerId aborts it, and is answered with the same error. In both cases the
-  producer must retry.
+* X3: while the transaction is being completed, InitProducerId is answered with CONCURRENT_TRANSACTIONS, and
+  the producer must retry.
+
+* X2: if a transaction is open, InitProducerId aborts it, and is answered with the same error.
 
 The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """

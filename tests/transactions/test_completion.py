@@ -53,7 +53,7 @@ def test_while_markers_are_written_the_coordinator_waits_for_no_time(stage: Stag
     assert next_deadline(stage.coordinator) == stage.now + expiration_ms
 
 
-@rule("X2")
+@rule("X2", "X4")
 def test_an_end_is_retried_with_the_old_epoch(stage: Stage) -> None:
     before = stage.take_id()
     stage.add(before)
@@ -92,7 +92,7 @@ def test_an_abort_without_a_transaction_starts_a_new_epoch(stage: Stage) -> None
     assert stage.end(before, committed=False).error_code == E.PRODUCER_FENCED
 
 
-@rule("X2", "X3")
+@rule("X2", "X3", "X4")
 @pytest.mark.parametrize("committed", [True, False])
 def test_up_to_v4_the_epoch_stays(stage: Stage, committed: bool) -> None:
     producer = stage.take_id()

@@ -6,9 +6,9 @@ Rules:
   names a follower in the client's rack. It then returns no records itself.
 
 * After the leader has named a follower, the client fetches from the follower for `metadata_max_age_ms`, and
-  then from the leader again.
+  then from the leader again (M179).
 
-* If the follower fails or does not respond, the client fetches from the leader again (M154).
+* If the follower fails or does not respond, the client fetches from the leader again (M154, M179).
 
 * After a failure of a follower, fetches to the leader omit the rack for a limited time. If they contained the
   rack, the leader would name the same follower again.

@@ -1,6 +1,6 @@
 """Fetch sessions (KIP-227): a fetch contains only the partitions that have changed since the last fetch.
 
-Rules (Java's FetchSessionHandler, M160 to M163):
+Rules (Java's FetchSessionHandler, M160 and M163):
 
 * A request for a new session has session id 0 and epoch 0.
 

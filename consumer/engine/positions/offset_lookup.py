@@ -5,10 +5,10 @@ Rules:
 * An error never counts as a missing commit. The reset policy applies only if a response says that the
   partition has no committed offset (I7).
 
-* A partition without a committed offset starts where `auto_offset_reset` says (M206).
+* A partition without a committed offset starts where `auto_offset_reset` says (M139, M147).
 
 * If a partition without a committed offset was created after the group's first assignment, it starts where
-  `on_new_partition` says. The default is the earliest offset.
+  `on_new_partition` says. The default is the earliest offset (M206).
 
 * The user data of an assignment contains the number of partitions that each topic had at the group's first
   assignment. After the first generation, this number may be unknown for a topic. A partition without a
@@ -337,7 +337,7 @@ class OffsetLookup:
         state.reset_count += 1
 
     def reset_recreated(self, state: PartitionState) -> None:
-        """Reset a partition of a re-created topic, because its position belongs to the old topic (M206.6)."""
+        """Reset a partition of a re-created topic, because its position belongs to the old topic (M206)."""
         policy = self._core.options.on_new_partition
         is_at_unread_commit = (
             state.has_position and not state.has_returned and state.has_committed(state.position)

@@ -1,6 +1,6 @@
 """Detects log truncation (KIP-320): validates positions before records are fetched.
 
-Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149 to M152):
+Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149, M150 and M152):
 
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
   known epoch is validated when the partition gets a leader with a newer epoch.

@@ -7,8 +7,8 @@
   all its partitions, even if it has none. A COOPERATIVE member passes the partitions of topics to which it no
   longer subscribes, and omits the call if there are no such partitions.
 
-* onJoinComplete checks the assignment, then calls the listener (M82, M91): first onPartitionsRevoked, then
-  onPartitionsAssigned. onPartitionsAssigned is called even if no partition is new.
+* onJoinComplete decodes and checks the assignment (M82, M83), then calls the listener: first
+  onPartitionsRevoked (M84), then onPartitionsAssigned, even if no partition is new (M89).
 
 * When the listener has returned, the application's thread continues (`kafka_consumer`).
 """

@@ -5,7 +5,7 @@
 
 * While a subscribed topic does not exist, a Metadata request is sent every retry.backoff.ms.
 
-* M201: A consumer with a pattern requests all topics. A leader requests the topics of all members of the
+* M200: A consumer with a pattern requests all topics. A leader requests the topics of all members of the
   group.
 
 * M92: A leader rejoins if the metadata differs from the snapshot with which it assigned the partitions.

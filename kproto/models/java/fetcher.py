@@ -8,9 +8,9 @@ Each node gets one request at a time, in a fetch session (KIP-227).
 * M160: A fetch session has an id and an epoch. A request lists only the partitions that changed since the
   previous request.
 
-* M173: After an error that concerns the leader or the topic of a partition, the consumer requests metadata
-  and repeats the fetch. After OFFSET_OUT_OF_RANGE it resets the position. Poll throws most other errors, such
-  as authorization errors.
+* M154, M173: After an error that concerns the leader or the topic of a partition, the consumer requests
+  metadata and repeats the fetch. After OFFSET_OUT_OF_RANGE it resets the position. Poll throws most other
+  errors, such as authorization errors.
 """
 
 from __future__ import annotations

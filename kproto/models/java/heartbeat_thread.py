@@ -135,7 +135,7 @@ def _delay_next_heartbeat(state: JavaState) -> None:
 
 
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
-    """Send LeaveGroup if this is a dynamic member of a generation (maybeLeaveGroup, M60).
+    """Send LeaveGroup if this is a dynamic member with a member id (maybeLeaveGroup, M60).
 
     Returns whether LeaveGroup was sent. The generation is reset in either case.
     """

@@ -1,11 +1,12 @@
 """KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
-One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
-positions, return records. If poll returns records, it sends the next fetches first.
+One poll performs these steps in order (M21, M122, M139): find the coordinator, join, auto commit, update
+positions, return records. If poll returns records, it sends the next fetches first (M119).
 
 Normally poll waits no longer than its timeout. While it waits:
 
-* ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records.
+* ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records. At its timeout, poll
+  returns buffered records even if the coordinator is still unknown (M121).
 
 * In 2.6, onJoinPrepare waits for its commit even beyond poll's timeout. In 4.3, poll returns at its timeout,
   even if the commit is not complete (M75).

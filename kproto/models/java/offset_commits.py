@@ -4,7 +4,7 @@ Follows ConsumerCoordinator.
 
 * M122: Auto commit runs inside poll, at every interval, even if no position changed.
 
-* M122: An auto commit with a retriable error is retried after retry.backoff.ms. After any other error, the
+* M123: An auto commit with a retriable error is retried after retry.backoff.ms. After any other error, the
   next commit is sent at the next interval (doAutoCommitOffsetsAsync).
 
 * commitSync retries after retriable errors until it times out. Without a generation it fails immediately.

@@ -1,7 +1,8 @@
 """Fetching: one request at a time per broker, for all partitions of the broker (rdkafka_fetcher.c).
 
-* M165: The client does not use fetch sessions. A partition is fetched while fewer than
-  queued.min.messages of its records are queued.
+* M165: The client does not use fetch sessions.
+
+* M194: A partition is fetched while fewer than queued.min.messages of its records are queued.
 
 * Records are queued with the partition's version. Then the next Fetch is sent, without waiting for a poll.
 

@@ -13,8 +13,8 @@ The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * If an offset cannot be fetched, the session is released without Cleanup.
 
-* The member id is kept until the group is closed. Only errors of JoinGroup and SyncGroup reset it (M59). A
-  new subscription ends only the current Consume: the member does not leave the group.
+* The member id is kept until the group is closed. Only errors of JoinGroup and SyncGroup reset it (M38,
+  M39, M48, M49). A new subscription ends only the current Consume: the member does not leave the group.
 
 * `consumer_group_close` implements the end of a session. `consumer_group_cooperative` implements the
   rebalance of a member with only cooperative-sticky strategies.

@@ -13,7 +13,7 @@
 
 * The background updater requests all topics every RefreshFrequency. The partition checker, which runs at the
   same interval, only reads the cached metadata. So it notices new partitions after at most two intervals
-  (M93).
+  (M204).
 
 * A broker is removed after a failed request. When no bootstrap address is left, the failed addresses are used
   again.

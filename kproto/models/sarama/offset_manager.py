@@ -1,12 +1,12 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
 * Every partition has one offset: the offset of the first message that is not processed yet. `mark` only
-  moves it forward. `reset` only moves it back, or keeps it and changes the metadata.
+  moves it forward. `reset` only moves it back, or keeps it and changes the metadata (M135).
 
-* `mark` and `reset` make the offset dirty, which means that it has to be committed (M135).
+* `mark` and `reset` make the offset dirty, which means that it has to be committed.
 
 * A commit contains the offsets that are dirty when the broker's lock is taken. A successful response makes an
-  offset clean, unless the offset has changed since the request.
+  offset clean, unless the offset has changed since the request (M135).
 
 * The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After an error that
   releases the coordinator, the next flush looks it up again (M61).
@@ -28,7 +28,7 @@
   NOT_LEADER_OR_FOLLOWER and LEADER_NOT_AVAILABLE are not reported, because the next flush commits the offsets
   again.
 
-* While a cooperative member joins, commits wait. They are then sent with the new generation (M64).
+* While a cooperative member joins, commits wait. They are then sent with the new generation (M95).
 """
 
 from __future__ import annotations

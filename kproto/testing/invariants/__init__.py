@@ -9,8 +9,7 @@ Each invariant takes a `World`. It raises `InvariantBroken`, which names the cli
 Invariants describe kproto's consumers. A model of another client is checked only where it affects kproto's
 consumers, for example if a partition has two owners.
 
-`docs/rules/invariants.md` explains the numbers I1 to I20, and lists the bugs of other clients behind these
-invariants.
+`docs/rules/invariants.md` defines the numbers I1 to I20.
 
 `kproto.testing.properties` contains checks for a single assignor, decoder or reader of batches, without a
 world.

@@ -1,4 +1,7 @@
-"""Each error of a fetch or a commit is raised or reported once (M25, M60, M173)."""
+"""Each error of a fetch or a commit is raised or reported once (M61, M173, M177).
+
+JoinGroup and LeaveGroup are sent in the version of the broker (M25, M60).
+"""
 
 from __future__ import annotations
 

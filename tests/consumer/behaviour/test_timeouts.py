@@ -1,4 +1,4 @@
-"""Records are not returned after the session or the poll interval has expired (M164)."""
+"""Records are not returned after the session or the poll interval has expired (M16, M111)."""
 
 from __future__ import annotations
 

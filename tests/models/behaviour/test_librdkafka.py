@@ -358,7 +358,7 @@ def test_nothing_is_fetched_until_the_application_answers_a_revocation() -> None
     assert [line for line in a.lines if line.api == "Fetch" and line.now >= produced_at] == []
 
 
-def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
+def test_s0_8_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
     stage, a = stage_with_member(auto_commit=False)
     a.do(c.SeekCalled(T0, STORED))
     assert a.has_printed("error _INVALID_ARG")

@@ -136,7 +136,7 @@ def test_an_unknown_session_is_replaced_and_one_with_another_epoch_is_reopened(
 
 
 @BOTH
-@pytest.mark.rule("M160")
+@pytest.mark.rule("M163")
 def test_a_broken_connection_reopens_the_session_with_all_partitions(release: ModuleType) -> None:
     consumer = consumer_of(release)
     consumer.answer("Fetch", fetched(5))

@@ -72,7 +72,7 @@ def test_only_2_6_commits_a_position_that_is_being_validated(release: ModuleType
 
 
 @BOTH
-@pytest.mark.rule("M122")
+@pytest.mark.rule("M123")
 def test_an_auto_commit_without_a_coordinator_is_retried_after_the_backoff(release: ModuleType) -> None:
     consumer = JavaStage(release, auto_commit=True, auto_commit_ms=5_000)
     consumer.do(c.AssignCalled({T0: 5}))
@@ -91,7 +91,7 @@ def test_an_auto_commit_without_a_coordinator_is_retried_after_the_backoff(relea
 
 
 @BOTH
-@pytest.mark.rule("M61")
+@pytest.mark.rule("M61", "M130")
 @pytest.mark.parametrize(
     ("code", "name"),
     [

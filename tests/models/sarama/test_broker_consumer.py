@@ -145,7 +145,7 @@ def hosts_of(stage: ClientStage) -> list[str]:
     ]
 
 
-@rule("M189")
+@rule("M179")
 def test_a_preferred_replica_is_fetched_from_without_a_backoff() -> None:
     stage, child = fetching()
     stage.answer(fetched(preferred=2))
@@ -217,7 +217,7 @@ def test_an_error_of_a_changed_leader_is_not_reported(code: int) -> None:
     assert len(stage.requests_of("Metadata")) == 1
 
 
-@rule("M178")
+@rule("M189")
 @pytest.mark.parametrize("failure", ["code", "leader"])
 def test_a_failed_refresh_is_reported_and_repeated_after_two_seconds(failure: str) -> None:
     stage, _ = fetching(extra={"Metadata.Retry.Max": 0})

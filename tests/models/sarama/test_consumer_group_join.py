@@ -64,7 +64,7 @@ def test_s3_19_c_a_successful_join_keeps_the_member_id_for_the_next_generation()
     )
 
 
-@pytest.mark.rule("M39")
+@pytest.mark.rule("M38", "M39", "M48", "M49")
 @pytest.mark.parametrize("code", [22, 25])
 @pytest.mark.parametrize("api", ["Join", "Sync"])
 def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_retry(

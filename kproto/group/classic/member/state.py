@@ -302,7 +302,7 @@ def keeps_partitions(member: Member) -> bool:
 
 
 def restart_session(member: Member, now: int) -> None:
-    """Restart the session timeout, because the coordinator has accepted a heartbeat (M105)."""
+    """Restart the session timeout, because a heartbeat was answered (M14, M15, M56)."""
     member.failed_heartbeats = 0
     if member.session_ends_at is not None:
         member.session_ends_at = now + member.config.session_timeout_ms

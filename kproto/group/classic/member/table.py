@@ -8,18 +8,19 @@ next `Tick` that the caller must send.
 
 `kproto.group.protocol` defines the events and actions.
 
-The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
+The member follows Java's AbstractCoordinator and ConsumerCoordinator. Its next state and its actions depend
+only on its state, the event and the time (M70).
 
-* M21: JoinGroup is sent after the application has released the partitions that the member cannot keep. An
-  eager member keeps none. A cooperative member keeps its partitions of subscribed topics.
+* M21, M77, M78: JoinGroup is sent after the application has released the partitions that the member cannot
+  keep. An eager member keeps none. A cooperative member keeps its partitions of subscribed topics.
 
-* M21: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, and
+* M84: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, and
   adopts the assignment. If it has revoked any partitions, it joins again.
 
 * M3: an error code counts only if the member still has the generation and member id of the request.
 
-* M13: after UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID, all partitions are lost immediately.
-  The next JoinGroup carries a reason (KIP-800, M116).
+* M13, M76: after UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID, all partitions are lost
+  immediately. The next JoinGroup carries a reason (KIP-800, M116).
 
 * M81: only the leader watches the metadata of the group's topics, and rejoins when the metadata changes. With
   `Policy.every_member_watches`, followers watch the metadata of their own topics, too.
@@ -251,6 +252,7 @@ _JOIN_RULES = (
     "M36",
     "M37",
     "M38",
+    "M39",
     "M40",
     "M41",
     "M42",
@@ -258,6 +260,7 @@ _JOIN_RULES = (
     "M44",
     "M45",
     "M46",
+    "M55",
     "M80",
     "M81",
     "M117",

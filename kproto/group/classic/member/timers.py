@@ -60,8 +60,8 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
 def poll_end(member: Member) -> int | None:
     """Return the time at which max.poll.interval.ms expires, or None while the interval does not apply.
 
-    By default, as in Java, the interval does not apply while the coordinator is unknown (M107), and not while
-    the member joins. With `Policy.lose_on_session_timeout` it also applies in these two states (M111).
+    By default, as in Java, the interval does not apply while the coordinator is unknown, and not while the
+    member joins. With `Policy.lose_on_session_timeout` it also applies in these two states (M107).
     """
     if member.policy.lose_on_session_timeout:
         applies = member.state in POLL_TIMED or member.state in TIMED_WHILE_JOINING

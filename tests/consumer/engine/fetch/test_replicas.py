@@ -111,7 +111,7 @@ def test_a_follower_that_becomes_unreachable_does_not_stop_reading() -> None:
     assert near.world.run(15_000, until=lambda: len(a.records) == 11)
 
 
-@pytest.mark.rule("M154")
+@pytest.mark.rule("M154", "M179")
 @pytest.mark.parametrize(
     "code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE]
 )

@@ -156,7 +156,7 @@ def test_a_failed_request_is_followed_by_a_full_one() -> None:
     assert len(requested_partitions(request)) == 2
 
 
-@rule("M160")
+@rule("M160", "M164")
 def test_close_ends_the_session_once() -> None:
     session = started_session()
     request = session.close()

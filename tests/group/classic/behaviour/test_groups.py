@@ -147,7 +147,7 @@ def test_a_restarted_static_member_gets_its_partitions_back_without_a_rebalance(
     assert (stage.actors["s"].in_use, generation(stage)) == (had, before)
 
 
-@pytest.mark.rule("M42")
+@pytest.mark.rule("M59")
 def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage = group("a")
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
