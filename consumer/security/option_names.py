@@ -214,7 +214,7 @@ def unknown_hint(name: str) -> str | None:
 def mask_secret(name: str, value: object) -> object:
     """Return the option's value for an error message, masked if it is a secret.
 
-    The logins in addresses and URLs are masked as well.
+    Of an address or a URL, only the parts that may be secret are masked, such as the login.
     """
     is_key = isinstance(value, str) and "PRIVATE KEY" in value
     if is_key or is_secret_value(name, value):

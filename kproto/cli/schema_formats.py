@@ -99,7 +99,7 @@ def _parts_with_schema(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
-    """Return the client of the registry. The client has no URL if no part has a schema.
+    """Return the client of the registry. It has no URL if neither key nor value has a schema.
 
     Raises ConfigError if an option is missing or not allowed.
     """

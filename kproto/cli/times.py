@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from .arguments import duration, parse_digits
 
 # The special offsets. In a ListOffsets request, each of them is a negative timestamp. Kafka's tools write
-# their names with hyphens.
+# hyphens instead of the underscores.
 _SPECIAL_OFFSETS = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
 
 

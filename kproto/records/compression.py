@@ -50,8 +50,8 @@ _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
 ALWAYS_ALLOWED = 16 << 20
 
-# A batch may decompress to this multiple of its compressed size, if the multiple is more than
-# `ALWAYS_ALLOWED`.
+# A batch may decompress to the larger of two sizes: `ALWAYS_ALLOWED`, and this multiple of its compressed
+# size.
 ALLOWED_RATIO = 16
 
 # The size in bytes to which a batch may decompress if its output starts like records: 1000 times Kafka's

@@ -94,7 +94,8 @@ _REPLACED_ERRORS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_CO
 def handle_produce(broker: Broker, call: Call) -> Result:
     """Append the batches of the request; each partition succeeds or fails independently.
 
-    With acks=0, return None if all partitions succeed, and otherwise close the connection.
+    With acks=0 there is no response: return None if all partitions succeed, and close the connection if one
+    fails.
     """
     request = call.request
     assert isinstance(request, ProduceRequest)

@@ -266,7 +266,7 @@ class OffsetManager(Routine):
         return False
 
     def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
-        """Report `error` for each partition of `targets`, or for all if `targets` is None (handleErrorFor).
+        """Report `error` for each of `targets`; None stands for all partitions (handleErrorFor).
 
         Partitions with a clean offset are included.
         """

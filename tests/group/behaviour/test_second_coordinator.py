@@ -54,7 +54,7 @@ class LeaseExpired(GroupNotice, frozen=True):
 
 @dataclass
 class Lease:
-    """A group of at most one member. Further members wait in JoinGroup until the holder's lease expires."""
+    """A group whose one member holds a lease. Others wait in JoinGroup until the lease expires."""
 
     holder: str
     epoch: int
