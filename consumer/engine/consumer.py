@@ -628,7 +628,7 @@ class ConsumerEngine:
             raise
 
     def _visit_dirty(self) -> None:
-        """Let the fetcher and the other parts handle the changed ("dirty") partitions."""
+        """Let the fetcher, the collector and the lookups handle changed ("dirty") partitions."""
         positions = self.core.partitions
         while positions.dirty:
             touched = positions.dirty

@@ -146,8 +146,8 @@ class _ThreadedHandler:
     async def _run_method(self, method: str, *arguments: Any) -> None:
         """Call a method in a new thread, wait for its end, and raise the exception that the method raised.
 
-        A coroutine must not raise some exceptions, such as StopIteration. Such an exception becomes the cause
-        of a RuntimeError.
+        In a coroutine, some exceptions have another meaning, such as StopIteration and CancelledError. Such
+        an exception becomes the cause of a RuntimeError.
         """
         future: Future[BaseException | None] = Future()
         # A running future cannot be cancelled. So the thread can set the future's result even if the waiting

@@ -39,7 +39,8 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     def set_place(self, delivery: Delivery) -> ProducerMessage:
         """Set the message's partition, offset and timestamp from its delivery, and return the message.
 
-        With a delivery of a blocking producer, wait for the result. Raises the error of a failed delivery.
+        If a blocking producer's delivery has not ended, wait for its end. A delivery of an asyncio producer
+        must have ended. Raises the error of a failed delivery.
         """
         record = delivery.result()
         self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp

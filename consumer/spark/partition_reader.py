@@ -120,7 +120,7 @@ _frozen_pids: set[int] = set()
 def _freeze_imported_objects() -> None:
     """Exclude all objects that exist now, such as imported modules, from garbage collection.
 
-    Only the first call in one of Spark's worker processes has an effect.
+    Only the first call in each worker process of Spark has an effect.
 
     Spark's workers run the garbage collector after every task, and the collector traverses all imported
     modules. For a small task, this takes ten times the CPU time of the task.

@@ -99,7 +99,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield the partitions and configs of compacted topics, or of the others if `compacted` is false."""
+        """Yield each partition and config of the compacted topics, or of all other topics."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

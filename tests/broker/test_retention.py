@@ -124,7 +124,8 @@ def test_the_brokers_retention_applies_to_topics_without_their_own(
 ) -> None:
     """The broker's retention configs apply to topics that do not set these configs.
 
-    If `later` is true and all the configs are dynamic, they are set while the broker runs.
+    If `later` is true and all the configs are dynamic, they are set while the broker runs. Otherwise they are
+    set before the broker starts.
     """
     dynamic = later and properties.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))

@@ -191,8 +191,8 @@ class ProduceResponses:
         state contain no earlier batches. If earlier batches are sent again, the broker rejects them, although
         they are in its log.
 
-        `later` was in flight when the earlier batches were rejected, so the same broker sent all these
-        responses. The offsets of the earlier batches stay unknown.
+        `later` was already in flight when the earlier batches were rejected. So the broker that rejected them
+        is the broker that has appended `later`. The offsets of the earlier batches stay unknown.
         """
         queue = later.queue
         in_log = [

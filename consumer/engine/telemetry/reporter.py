@@ -11,7 +11,7 @@ Rules:
 
 * Close waits for the response to the last push for at most `CLOSE_MS`.
 
-* A payload larger than the broker's `telemetry.max.bytes` is not sent.
+* A payload larger than the broker's `telemetry.max.bytes` is not sent. The next push includes its changes.
 
 * A compression codec is not used again if a broker has rejected it, or if its package is missing.
 """

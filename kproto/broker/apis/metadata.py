@@ -173,8 +173,8 @@ def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
 def _authorize(access: Access, request: MetadataRequest) -> Authorized:
     """Require DESCRIBE on each topic, and CREATE for auto-creation.
 
-    Denied topics have an error in the response. A request for all topics omits them instead. The bit fields
-    of authorized operations are restricted to the caller's permissions.
+    The response contains an error for each denied topic, or omits denied topics if the request is for all
+    topics. The bit fields of authorized operations are restricted to the caller's permissions.
     """
     if _uses_ids_too_early(request, access.call.version):
         return access.call

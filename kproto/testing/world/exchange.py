@@ -136,7 +136,7 @@ class NetworkExchange(WorldState):
             client.observe("fenced", detail=code)
 
     def _send_response(self, wire: Wire, body: bytes) -> None:
-        """Send a response to the client, together with the fencing errors that it contains."""
+        """Send a response to the client. Its fencing errors are observed when it arrives."""
         if self.tracing:
             key, version = self.pending_requests[wire.conn]
             self.add_entry(

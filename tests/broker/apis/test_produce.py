@@ -66,10 +66,10 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
-    """The check of a compressed batch ends at the first record whose offset is not consecutive.
+    """A compressed batch is rejected at the first record whose offset is not consecutive.
 
-    The batch of 2 million records repeats one offset, so its check ends at the second record, and the broker
-    rejects it quickly.
+    The batch of 2 million records repeats one offset, so the broker rejects the batch at its second record,
+    without checking the others.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))

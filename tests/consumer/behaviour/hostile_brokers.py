@@ -236,7 +236,7 @@ class Clerk(Application):
     def call(self, name: str, ms: int) -> bool:
         """Start the operation `name`, wait at most `ms` for its end, and return whether it has succeeded.
 
-        An operation that has not ended after `ms` may be started again.
+        If the operation has not ended after `ms`, the result is False, and a later call may start it again.
         """
         try:
             call = self.machine.call(name)
