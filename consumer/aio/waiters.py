@@ -74,8 +74,8 @@ class TaskWaiters:
     def leave_line(self, line: Hashable) -> None:
         """Wake the next two tasks in `line`.
 
-        If a woken task no longer has to wait, it leaves the line, too, and wakes two more tasks. If all tasks
-        were woken at once, most of them would have to wait again.
+        A woken task that no longer has to wait also calls `leave_line`, which wakes two more tasks. If the
+        first call woke all tasks, most of them would have to wait again.
         """
         _wake(self._lines.get(line, []), 2)
 

@@ -144,7 +144,7 @@ class DelegationTokens:
     def _find_token(self, token_hmac: bytes, now: int) -> DelegationToken | None:
         """Return the token with this HMAC, or None if it does not exist.
 
-        If a check for expired tokens is due, they are removed first.
+        If the next check for expired tokens is due, expired tokens are removed first.
         """
         self._remove_expired(now)
         return next((token for token in self._tokens.values() if token.hmac == token_hmac), None)

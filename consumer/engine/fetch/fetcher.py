@@ -182,7 +182,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full_partitions(self, state: PartitionState) -> None:
-        """Record at the partition's broker whether the buffer of the partition is full."""
+        """Add the partition to its broker's `full` set if its buffer is full; otherwise remove it."""
         partition = state.partition
         node: int | None = None
         if state.is_full:

@@ -162,9 +162,10 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return the time (ms) at which a waiting call moves to another address; None if none can move.
+        """Return the time (ms) at which a waiting call moves to another address; None if no call can move.
 
-        A call moves if any broker can answer it, and the setup of the call's connection is slow.
+        Only a call that is for no particular broker can move. It moves when the setup of its connection
+        counts as slow, and another address is available.
         """
         if connection.ready:
             return None
@@ -179,7 +180,7 @@ class NodeSelector:
         return available_at is not None and available_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
-        """Return the time (ms) from which another address can serve the call; None if there is no other."""
+        """Return the time (ms) from which another address can serve the call; None if none can."""
         if call.node is not None:
             return None
         times: list[int] = []

@@ -96,7 +96,7 @@ def test_an_error_of_a_committed_offset_leaves_the_group() -> None:
 
 
 def test_a_close_during_sync_group_ends_without_leave_group_if_the_group_is_rebalancing() -> None:
-    """kafka-go's ConsumerGroup.run returns at REBALANCE_IN_PROGRESS, before it would call leaveGroup."""
+    """After REBALANCE_IN_PROGRESS, kafka-go's ConsumerGroup.run returns without a call of leaveGroup."""
     reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [27]
     reader.settle(but=("SyncGroup",))
