@@ -256,7 +256,7 @@ class Broker:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_option_is_in_all_lists(chapter: str) -> None:
-    """No list lacks an option; otherwise, importing the client would already raise TypeError."""
+    """Each option is in all lists. If one is missing, importing the client already raises TypeError."""
     assert CHAPTERS[chapter].omissions() == []
 
 

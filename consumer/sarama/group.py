@@ -497,7 +497,7 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop each mark that `setup` made, unless it is above its partition's committed offset."""
+        """Drop the marks from `setup` that are not above their partitions' committed offsets."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))

@@ -331,8 +331,8 @@ class Rejoining(msgspec.Struct, frozen=True):
     """Log that the member sends a JoinGroup for this reason. The reason of the first JoinGroup is empty."""
 
     reason: str
-    # Whether the previous assignment could not be used, or several assignments in a row were replaced
-    # immediately. The engine reports such a rejoin as a failure.
+    # Whether the member could not use the last assignment, or had to revoke partitions again after several
+    # JoinGroups in a row. The engine then reports that the assignment has failed.
     after_unusable_assignment: bool = False
 
 

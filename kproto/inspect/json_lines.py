@@ -97,8 +97,8 @@ MOST_ROWS = 200_000
 def decode_records(question: Question) -> Answer:
     """Decode a record set. If a complete batch is invalid, `valid` is false and `error` is the reason.
 
-    The question may have a `topic`, the name of an internal topic of Kafka. Rows then also have `keyMessage`
-    and `valueMessage`. A row whose key or value cannot be decoded has `messageError` instead of both.
+    If the question names an internal topic of Kafka as its `topic`, rows also have `keyMessage` and
+    `valueMessage`. A row whose key or value cannot be decoded has `messageError` instead of both.
 
     Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
     """

@@ -18,7 +18,8 @@ Rules:
   records. The standstill ends when the partition's next ownership starts. If neither event was recorded, the
   partition stands still from the end of the ownership.
 
-  A partition that its owner keeps during a cooperative rebalance does not stand still.
+  A cooperative owner continues to deliver the records of the partitions that it keeps, so these partitions
+  do not stand still.
 
 4. A standstill belongs to the generation in which the partition's next ownership starts.
 

@@ -163,11 +163,13 @@ def _divide_rows(
 ) -> tuple[list[int], list[int], list[int]]:
     """Divide the rows into batches of at most `max_bytes`.
 
-    Returns three lists. The first contains the index of each batch's first row; its last element is the
-    number of rows.
+    Returns three lists:
 
-    The second contains an upper bound for the encoded bytes of all rows before each of these indexes. The
-    third contains an upper bound for the size in bytes of each batch's largest record.
+    * the index of each batch's first row, and at the end the number of rows;
+
+    * for each of these indexes, an upper bound for the encoded bytes of all rows before it;
+
+    * for each batch, an upper bound for the size in bytes of its largest record.
     """
     rows = len(timestamps)
     max_sizes = np.maximum(_value_sizes(keys), 0) + np.maximum(_value_sizes(values), 0)

@@ -162,9 +162,8 @@ def _encode_uniform_rows(
 ) -> tuple[list[bytes | bytearray], int]:
     """Encode rows that have no keys and have values of equal length.
 
-    The function is fast if many rows share a timestamp.
-
-    The result also contains the size (bytes) of the largest record.
+    The rows of each timestamp are encoded together, so the function is fast only if many rows share a
+    timestamp. The result also contains the size (bytes) of the largest record.
 
     In the records of one timestamp, the bytes before each value differ only in the offset delta. One slice
     assignment writes the first byte of all these offset deltas, another one the second byte, and so on.

@@ -13,7 +13,7 @@ Rules:
 * A scenario's claims hold with the parameters that its code sets. The tests run all scenarios and check
   `ScenarioRun.holds`.
 
-* A run with other parameters checks the same claims, and reports those that do not hold.
+* A user can run a scenario with other parameter values. Claims that do not hold with them are reported.
 
 * A scenario lists its parameters in `takes`. The worlds of its run apply most of these parameters
   without code in the scenario.

@@ -15,7 +15,7 @@ The following rules keep the results correct, and limit the cost in time and mem
 
 * An element is created only if its lengths equal the lengths of the layout, and its tag section is empty.
 
-* The end of the elements is checked against the end of the buffer before they are read.
+* Before the reader reads elements, it checks that they end within the buffer.
 
 * If the lengths differ, at most `MAX_BYTES` bytes have been copied unnecessarily.
 

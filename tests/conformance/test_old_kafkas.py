@@ -156,7 +156,7 @@ def place(request: pytest.FixtureRequest, release: Release) -> Place:
 def read(consumer: Consumer, number: int, *others: Consumer, seconds: float = 60) -> list[bytes]:
     """Poll until the consumer has returned this number of values.
 
-    The `others` are polled as well, so that they stay in the group.
+    The `others` are polled only so that they stay in the group. Their values are ignored.
     """
     values: list[bytes] = []
     end = time.monotonic() + seconds

@@ -107,7 +107,7 @@ def test_asyncio_producers_send_columns_as_well(broker: str) -> None:
 
 
 def test_columns_of_polars_are_sent(broker: str) -> None:
-    """Polars exports strings and bytes as views, and lists with 64-bit offsets."""
+    """The columns may be views, or lists with 64-bit offsets. Polars exports such columns."""
     headers = pa.large_list(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
     columns = {
         "key": pa.array(["ä" * 20, None], pa.string_view()),
@@ -122,7 +122,7 @@ def test_columns_of_polars_are_sent(broker: str) -> None:
 
 
 def test_categories_of_polars_are_sent(broker: str) -> None:
-    """Polars exports a column of categories as a dictionary of views."""
+    """A column may be a dictionary of views. Polars exports a column of categories in this way."""
     categories = pa.array(["AA", "ä" * 20], pa.string_view())
     keys = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), categories)
     with Producer(broker) as producer:

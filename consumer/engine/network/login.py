@@ -16,8 +16,8 @@ Rules:
 
 * The client waits at least one second between renewals, because brokers reject earlier renewals.
 
-* If the broker rejects a renewal as too early although the client has waited, the client starts a new session
-  on a new connection.
+* If the broker rejects a renewal as too early nevertheless, the client starts a new session on a new
+  connection.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ class _AvroDecoder:
         if writer.kind == "null":
             if reader.kind != "union" or reader.null < 0:
                 raise Mismatch(
-                    f"{path or 'the value'} is null in the writer's schema, and its type in the reader's "
-                    f"schema is {reader.kind}, without null"
+                    f"{path or 'the value'} is null in the writer's schema, and {reader.kind} in the "
+                    "reader's schema, which does not allow null"
                 )
             return
         if writer.kind == "union":

@@ -41,7 +41,7 @@ class SampledStat:
     samples: list[Sample] = field(default_factory=list[Sample])
 
     def record(self, value: float, now: int) -> None:
-        """Add a value to the current sample. Begin a new sample if its window has passed."""
+        """Add a value to the last sample, or to a new one if the last sample's window has passed."""
         sample = self.samples[-1] if self.samples else None
         if sample is None or now - sample.started_at >= SAMPLE_MS:
             sample = Sample(now)

@@ -59,12 +59,12 @@ class LyingCluster(World):
             super()._send_response(wire, changed)
 
 
-# A function that gets a correct response, and returns a wrong one. After None, the broker does not respond.
+# A function that gets a correct response, and returns a wrong one, or None to suppress the response.
 Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 
 def wrong_fields(world: LyingCluster, wire: Wire, key: int, version: int, body: bytes) -> bytes:
-    """Change one or three random fields, such as an error code, a topic id, a leader, an epoch or a list."""
+    """Change one random field, or less often three: an error code, a leader, a list and so on."""
     correlation, response = decode_response(body, response_class(key), version)
     for _ in range(world.lies.choice([1, 1, 3])):
         change_a_field(response, world.lies)

@@ -410,7 +410,7 @@ def fields(**kinds: Any) -> dict[str, Any]:
             fields(f="null"),
             fields(f="string"),
             "",
-            "f is null in the writer's schema, and its type in the reader's schema is string, without null",
+            "f is null in the writer's schema, and string in the reader's schema, which does not allow null",
         ),
     ],
     ids=str,

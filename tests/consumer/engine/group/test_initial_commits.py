@@ -91,9 +91,9 @@ OPTIONS = pytest.mark.parametrize("options", [GROUP, AUTO], ids=["manual", "auto
 def test_an_initial_commit_does_not_overwrite_a_commit_of_the_application(
     moment: type, options: dict[str, Any]
 ) -> None:
-    """The application's offset stays committed.
+    """An application commits while the client looks up the start offset, or while it commits this offset.
 
-    The application commits while the client looks up the start offset, or while it commits this offset.
+    At the end, the application's offset is the committed one.
     """
     world = World({"t": 1}, latency=(20, 20))
     a = member_at(world, moment, **options)
