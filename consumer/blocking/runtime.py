@@ -389,7 +389,7 @@ class _Claim:
         return self._methods[0] if self._methods else "a call"
 
     def acquire(self, method: str) -> bool:
-        """Acquire the right, to run `method`; return False if another thread has the right."""
+        """Acquire the exclusive right for `method`; return False if another thread has the right."""
         if not self._lock.acquire(blocking=False):
             return False
         self._methods.append(method)

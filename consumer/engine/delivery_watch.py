@@ -234,7 +234,7 @@ class DeliveryWatch:
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
     def _buffered_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return an obstacle if records of the partition are buffered, else None.
+        """Return an obstacle if records are buffered that poll has not returned yet, else None.
 
         The obstacle is "poll" if poll has not been called for `_SLOW_POLL_MS`, else "buffered".
         """

@@ -233,9 +233,9 @@ def run_until_interrupted(serve: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def interrupted_by_signals() -> Generator[None]:
-    """Handle SIGTERM like Ctrl-C, and handle SIGINT even if the process was started with SIGINT ignored.
+    """Make SIGTERM and SIGINT raise KeyboardInterrupt, as Ctrl-C does.
 
-    Shells start background jobs with SIGINT ignored.
+    SIGINT raises it even if the process was started with SIGINT ignored, as shells start background jobs.
     """
     import signal
     import threading

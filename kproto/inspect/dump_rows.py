@@ -37,7 +37,7 @@ _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
 # The maximum length of a row in which to search for a column of characters, because the search takes more
 # than quadratic time. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
 _MAX_ROW_LENGTH: Final = 1_100
-# The groups of a heading line, which some tools print above the rows to number the columns.
+# The words "00" to "ff". Some tools print them as a heading above the rows, to number the columns of bytes.
 _HEADING = [f"{number:02x}" for number in range(256)]
 
 

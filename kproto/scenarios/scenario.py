@@ -117,7 +117,7 @@ class ScenarioRun:
 
     @property
     def replaced(self) -> dict[str, list[Any]]:
-        """Map each parameter that the worlds applied to the scenario's values that it replaced."""
+        """Return the values that parameters have replaced: parameter -> the scenario's own values."""
         replaced: dict[str, list[Any]] = {}
         for changes in [self._replaced, *(world.replaced for world in self.worlds)]:
             for name, values in changes.items():

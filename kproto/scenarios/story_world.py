@@ -50,7 +50,7 @@ class StoryWorld(World):
     members that the user wants. The additional members join with the first one and have its options. If
     `members` is None, no members are added.
 
-    `replaced` maps each applied parameter to the scenario's values that it replaced.
+    `replaced` contains the values that parameters have replaced: parameter -> the scenario's own values.
 
     Raises ConfigError if `parameters.members` is smaller than `members`. `join` raises ConfigError for a
     value that the client rejects.

@@ -1,6 +1,6 @@
 """sarama and kproto's `ConsumerGroup` read the same records and report the same errors.
 
-The handlers, in Go and in Python, fail, mark offsets or reset offsets.
+Each handler exists in Go and in Python. Some fail, and others mark or reset offsets in `setup`.
 """
 
 from __future__ import annotations

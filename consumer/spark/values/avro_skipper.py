@@ -1,13 +1,14 @@
 """Finds the end of Avro values byte by byte.
 
-If few values of a batch have arrays with many items, a loop over the bytes is faster than numpy.
+numpy reads one item of every unfinished array or map at once. If fewer than `FEW` of them are unfinished, a
+Python loop over the bytes of their items is faster.
 """
 
 from __future__ import annotations
 
 from .avro_schema import AvroNode
 
-FEW = 100  # For fewer values than this, numpy operations are slower than a Python loop.
+FEW = 100
 # The type of a map's keys.
 KEY = AvroNode("string")
 # In bytes.

@@ -46,7 +46,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     rejected if its name is equal to the name of an existing topic after this replacement: `a.b` collides with
     `a_b`.
 
-    Collisions between new topics of the same request are not detected.
+    Names of the same request are not compared: a request for `a.b` and `a_b` creates both topics.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
