@@ -214,8 +214,8 @@ def _numeric_offsets(bound: SpecificOffsets) -> dict[TopicPartition, int]:
 def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
     """Raise ConfigError if a batch would start at the end of a log, or end at the start of a log.
 
-    `name` is the option of `bound`. `edge` is the edge that `bound` must not contain, and `number` is the
-    number of `edge` in JSON: -2 for "earliest", -1 for "latest".
+    `name` is the option that contains `bound`. `bound` must not contain `edge`, whose number in JSON is
+    `number`: -2 for "earliest", -1 for "latest".
     """
     if isinstance(bound, SpecificOffsets):
         reason = f"a batch cannot {'start' if name.startswith('start') else 'end'} at {edge}"

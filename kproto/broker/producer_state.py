@@ -135,7 +135,7 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE to store the batch, an error to reject it, or the stored batch if it is a duplicate.
+        """Return NONE to store the batch, an error to reject it, or a duplicate's stored batch.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
         transaction in this partition.

@@ -116,7 +116,7 @@ def from_texts(values: Sequence[str | None]) -> Any:
 
 
 def _binary_array(values: Sequence[bytes | None], arrow_type: Any) -> Any:
-    """Return an array of the type, which is binary or string; a ChunkedArray if the values exceed 2 GiB."""
+    """Return an array of `arrow_type`, binary or string; a ChunkedArray above 2 GiB of values."""
     ends = [0, *accumulate(0 if value is None else len(value) for value in values)]
     if ends[-1] > _MAX_BYTES:
         return pa.array(values, arrow_type)

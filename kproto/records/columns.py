@@ -375,7 +375,7 @@ def _read_columns(
             return _decode_table(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
             # The last record is so close to the end of the data that a read of 8 bytes would go beyond it.
-            # The records are therefore copied into an arena, which is longer.
+            # The records are therefore copied into an arena, which extends beyond the records.
             pass
     if len(parts) > 1 and not is_compressed and (columns := _read_in_place(parts, sources, table, lent)):
         return columns

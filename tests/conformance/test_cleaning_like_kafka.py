@@ -223,7 +223,7 @@ def assert_alike(brokers: list[Side], *times: int) -> None:
 def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/compaction/{number}")
     # A dirty ratio of 1.0 disables cleaning while the log is written. A segment rolls if a batch's timestamp
-    # is more than `segment.ms` later than that of the segment's first batch.
+    # is more than `segment.ms` later than the timestamp of the segment's first batch.
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(dice.choice([10, 100, 1_000])),

@@ -78,7 +78,7 @@ def recording_proxy(place: str, exchanges: list[Exchange]) -> Generator[str]:
 
 
 def reauthenticated_clients(exchanges: list[Exchange]) -> set[str]:
-    """Return the clients that authenticated more than once on a connection whose sessions expire."""
+    """Return the clients that re-authenticated on a connection whose sessions expire."""
     authentications: Counter[tuple[int, str]] = Counter()
     for exchange in list(exchanges):
         answer: Any = exchange.response

@@ -128,7 +128,10 @@ class CoordinatorLookup:
         return coordinator_request(group)
 
     def _forget_node(self, why: str) -> None:
-        """Mark the coordinator as unknown, and fail the requests in flight to it. The backoff grows."""
+        """Mark the coordinator as unknown, and fail the requests in flight to it.
+
+        The backoff of lookups grows.
+        """
         core, node = self._core, self.node
         if node is None:
             return

@@ -126,7 +126,7 @@ class RequestTimeouts:
         address = (connection.host, connection.port)
         first_ms = FIRST_RESPONSE_TIMEOUT_MS + broker_wait_ms
         timeout_ms = self._nodes.timeout_ms(address, _api_key(call), first_ms, self._request_timeout_ms)
-        # The broker reads no requests from a throttled connection, so the time counts from the end of the
+        # The broker reads no requests from a throttled connection, so the timeout counts from the end of the
         # throttling.
         return max(since, connection.throttled_until) + timeout_ms
 

@@ -54,7 +54,7 @@ class LeaseExpired(GroupNotice, frozen=True):
 
 @dataclass
 class Lease:
-    """A group whose one member holds a lease. Others wait in JoinGroup until the lease expires."""
+    """A group whose only member holds a lease. Others wait in JoinGroup until it expires."""
 
     holder: str
     epoch: int

@@ -109,7 +109,7 @@ def test_a_coroutine_method_of_an_application_is_rejected(method: str) -> None:
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
 def test_a_consumer_continues_after_its_listener_raised(kind: str) -> None:
-    """As in `consumer.Consumer`, the callback counts as ended, and the next poll follows."""
+    """As in `consumer.Consumer`, the failed callback counts as ended, and polling continues."""
     failures: list[str] = []
 
     def listener(callback: str, partitions: Any) -> None:

@@ -311,7 +311,7 @@ def accepted_producer(world: World) -> Producer:
 
 
 def test_five_batches_of_a_partition_are_in_flight() -> None:
-    """The limit is five, the number of batches that a broker remembers (NUM_BATCHES_TO_RETAIN)."""
+    """The limit is five, the number of batches a broker remembers (NUM_BATCHES_TO_RETAIN)."""
     world = World({"t": 1}, latency=(20, 20))
     producer = accepted_producer(world)
     for number in range(12):

@@ -248,7 +248,7 @@ def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
 
 
 def test_a_broker_without_producer_ids_fails_the_producer() -> None:
-    """A broker before Kafka 0.11 does not support transactions."""
+    """The first `begin` raises UnsupportedVersion for a broker before Kafka 0.11."""
     world = World({"t": 1}, highest={"InitProducerId": -1})
     producer = world.producer(transactional_id="x")
     transactions = producer.engine.transactions
