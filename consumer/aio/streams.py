@@ -185,7 +185,7 @@ class _Protocol(asyncio.BufferedProtocol):
     def _on_bytes(self, nbytes: int) -> None:
         """Report the responses that these bytes complete.
 
-        If no response is complete, report progress once a second.
+        While a response is incomplete, report at most once a second that bytes of it have arrived.
         """
         try:
             bodies = self.receive_buffer.received(nbytes)

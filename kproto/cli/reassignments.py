@@ -276,7 +276,7 @@ def spread(
 
 
 def _choose_replicas(candidates: Sequence[int], factor: int, racks: Mapping[int, str | None]) -> list[int]:
-    """Return the first `factor` candidates in different racks, then others if there are too few racks."""
+    """Return `factor` candidates: the first one of each rack, then others if the racks are too few."""
     chosen: list[int] = []
     used_racks: set[str | None] = set()
     for node in candidates:

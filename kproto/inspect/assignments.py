@@ -252,7 +252,7 @@ def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]
 
 
 def explain(group: AssignorInput) -> list[PartitionOutcome]:
-    """Return the outcome of each partition, in ascending order."""
+    """Return the outcome of each partition, sorted by topic and partition."""
     # Partition -> (generation, member id) of each member that reports the partition as owned.
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member_id in group.members:

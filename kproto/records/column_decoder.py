@@ -47,9 +47,9 @@ _TARGET_LANES = 256
 # A run consists of consecutive records of equal size. A run with fewer records than this is short. If most
 # runs are short, batches are read in parallel.
 _MIN_RUN = 4
-# A search for runs that covers fewer records is slower than parallel reading.
+# If the runs that one search finds contain fewer records than this, reading in parallel is faster.
 _MIN_RECORDS_PER_SEARCH = 500
-# After this number of searches that each cover fewer than `_MIN_RECORDS_PER_SEARCH` records, batches are read
+# After this number of searches that each find fewer than `_MIN_RECORDS_PER_SEARCH` records, batches are read
 # in parallel.
 _MAX_SHORT_SEARCHES = 4
 # The minimum number of records for which record starts are guessed. For fewer records, guessing costs more

@@ -7,8 +7,8 @@ Rules:
 * Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, and FETCH
   carries fetches.
 
-* The lane SIDE carries fetches that must not wait behind those on FETCH. The lane MAIN carries all other
-  requests.
+* The lane SIDE carries additional fetches, which must not wait for the response to the fetch on FETCH. The
+  lane MAIN carries all other requests.
 
 * An offset commit uses MAIN, so it never waits behind a fetch, or behind a JoinGroup, which occupies its
   connection until all members have joined.

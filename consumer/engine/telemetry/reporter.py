@@ -101,7 +101,7 @@ class ClientTelemetry:
         # dict.
         self._application_metrics: dict[object, ApplicationMetric] = {}
         self._node: int | None = None
-        # The last request. The responses to earlier ones are ignored.
+        # The last request. Responses to earlier requests are ignored.
         self._call: Call | None = None
         self._unusable_codecs: set[int] = set()
 
@@ -174,7 +174,10 @@ class ClientTelemetry:
                 self._push(action)
 
     def _send(self, request: Message, then: Callable[[Call], None]) -> None:
-        """Send a request. `then` receives its response or failure, unless a later request was sent first."""
+        """Send a request, and pass its response or failure to `then`.
+
+        If another request is sent before the first one has ended, the first one's response is ignored.
+        """
 
         def on_ended(call: Call) -> None:
             if call is self._call:

@@ -3,12 +3,15 @@
 For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
 For other groups it uses the general algorithm of the current release.
 
-A member claims the partitions that it owned. In 2.6, every member keeps its claims up to the maximum, in the
-order in which it reports them. Then members below the minimum get the free partitions. If there are too few
-free partitions, the members below the minimum also get partitions of members with the maximum.
+A member claims the partitions that it owned. The *minimum* is the number of partitions divided by the number
+of members, rounded down. The *maximum* is the same quotient, rounded up.
+
+In 2.6, every member keeps its claims up to the maximum, in the order in which it reports them. Then members
+below the minimum get the free partitions. If there are too few free partitions, the members below the minimum
+also get partitions of members with the maximum.
 
 Unlike 2.6, the current release sorts a member's claims before it cuts them to the maximum. It also limits the
-number of members that keep the maximum number of partitions.
+number of members that keep the maximum.
 
 The eager assignor accepts only the claims of the newest generation. It accepts claims without a generation
 only if no claim has a generation.

@@ -167,7 +167,8 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
 def _watched_counts(group: SaramaGroup, joined: Joined) -> dict[str, int] | None:
     """Return the partition counts that this member checks, or None for a member without a checker.
 
-    Before sarama 1.41, each member checked the topics of its own Consume call.
+    The leader checks all topics of the group. Before sarama 1.41, each member checked the topics of its own
+    Consume call instead.
     """
     client = group.client
     if client.settings.release == RELEASES[-1]:

@@ -538,9 +538,9 @@ def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times
 
 
 def test_tasks_that_wait_for_memory_send_before_tasks_that_send_again(broker: str) -> None:
-    """Otherwise, tasks that send again would take the memory that their own delivered records have freed.
+    """No task sends more than 3 records before each of the 20 tasks has sent one.
 
-    The tasks that wait for memory would then time out.
+    If a task could reuse the memory of its delivered record immediately, the waiting tasks would time out.
     """
 
     async def main() -> list[int]:
