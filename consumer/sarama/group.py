@@ -411,7 +411,7 @@ class AsyncConsumerGroup(AsyncBlock):
             self._report_error(RequestTimedOut("consume_claim", limit_ms, detail))
 
     async def _call_cleanup(self, session: Session) -> None:
-        """Call `cleanup`, and report its exception. `consume` also raises errors other than KprotoError."""
+        """Call `cleanup`, and report its error. `consume` raises this error unless it is a KprotoError."""
         try:
             await self._call_handler("cleanup", session)
         except Exception as error:

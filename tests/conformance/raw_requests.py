@@ -677,9 +677,9 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether `response` contains all elements of `expected`, and the same error code first.
+    """Return whether `response` contains all elements of `expected`, and begins with its error code.
 
-    If the first element of `expected` is no error code but, for example, "generation=1", any error code fits.
+    If `expected` begins not with an error code but, for example, with "generation=1", any error code fits.
     """
     return (
         bool(response)

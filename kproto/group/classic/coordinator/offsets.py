@@ -104,7 +104,7 @@ class CommitAttempt:
         return self.generation < 0 and not self.member_id and self.group_instance_id is None
 
     def refuse(self, context: GroupContext, code: ErrorCode) -> None:
-        """Answer with `code` for every partition that exists (R90)."""
+        """Answer with `code` for existing partitions (R90). Unknown ones keep their own error code."""
         for position, _, _ in self.existing:
             self.codes[position] = code
         self.answer(context)
