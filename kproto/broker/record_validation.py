@@ -131,5 +131,5 @@ def _record_errors(messages: dict[int, str]) -> list[BatchIndexAndErrorMessage]:
 
 
 def _is_out_of_range(timestamp: int, earliest: int, latest: int) -> bool:
-    """Return whether a timestamp is outside of the limits. A missing timestamp never is."""
+    """Return whether a timestamp is outside of the limits; False for a missing timestamp."""
     return timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest

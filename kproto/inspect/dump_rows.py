@@ -51,7 +51,7 @@ class _Row(NamedTuple):
     data: bytes
     # The number of digits of the longest group.
     most_digits: int
-    # Whether a line with `*` precedes the row. The line stands for repetitions of the row above it.
+    # Whether a line with `*` precedes the row. The line stands for repetitions of the previous row.
     is_repeat: bool
 
 

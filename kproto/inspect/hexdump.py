@@ -323,7 +323,10 @@ def _read_hex(text: str, is_named: bool) -> bytes | None:
 
 
 def _read_hex_groups(groups: list[str], text: str, is_named: bool) -> bytes:
-    """Return the bytes of groups of hex digits. Raises ConfigError if a digit may be missing."""
+    """Return the bytes of groups of hex digits.
+
+    Raises ConfigError if a digit may be missing or extra, or if the groups may be decimal numbers.
+    """
     digits = "".join(groups)
     if all(len(group) % 2 == 0 for group in groups):
         return bytes.fromhex(digits)

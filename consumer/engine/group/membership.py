@@ -467,7 +467,7 @@ class Membership:
     def due(self) -> int | None:
         """Return the member's next deadline (ms); None if there is no deadline or no member.
 
-        The deadline is computed once after each event.
+        Only the first call after an event computes the deadline.
         """
         if not self._deadline_is_known:
             member = self._status.member

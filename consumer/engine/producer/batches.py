@@ -139,8 +139,8 @@ class ProducerBatch:
         # Number of batches of the queue that were numbered before this batch. While this batch is in flight,
         # at most four later batches are numbered, because brokers remember only five batches.
         self.number = 0
-        # Number of times that the batch was sent, and number of failed attempts. `failures` includes those of
-        # the batch from which this one was split.
+        # Number of times that the batch was sent, and number of failed attempts. If this batch is a part of a
+        # split batch, `failures` includes the failures of the split batch.
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -313,8 +313,8 @@ class PartitionQueue:
         self.connection = NO_CONNECTION
         # Number of batches that the queue has received. The parts of split batches do not count.
         self.batches = 0
-        # Whether a batch was put back for a retry, or split. If so, the queue sends no batch until none is in
-        # flight.
+        # Whether a batch was put back for a retry, or split. If so, the queue sends no batch while any of
+        # its batches is in flight.
         self.halted = False
         # Times (ms) at which the sender next visits the queue: `visit_at` because of linger.ms or a backoff,
         # `timeout_at` because of a delivery timeout.

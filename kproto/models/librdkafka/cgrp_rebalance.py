@@ -215,8 +215,8 @@ def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
 def _incr_unassign_done(state: LibrdkafkaState, out: Out) -> None:
     """Continue after the partitions of an incremental revoke were removed.
 
-    A terminating member leaves. Otherwise, the member adds its new partitions. If it has none, it rejoins if
-    the revocation or a new subscription requires it.
+    A terminating member leaves. Any other member adds its new partitions. If there are no new partitions, the
+    member rejoins if the revocation or a new subscription requires a rejoin, and is STEADY otherwise.
     """
     if state.terminating:
         unassign(state)

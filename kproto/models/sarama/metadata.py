@@ -137,10 +137,10 @@ class Metadata:
         self._request_refresh(routine, tuple(topics))
 
     def _request_refresh(self, routine: Routine, topics: Topics) -> None:
-        """Start a refresh, or wait for the running or the next refresh.
+        """Start a refresh if none is running, and let the routine wait for a refresh of `topics`.
 
-        If a refresh is running, the routine waits until it ends, provided that it covers `topics`. Otherwise
-        the routine waits for the next refresh.
+        If a refresh is running but does not cover `topics`, the routine waits for the next refresh,
+        which will cover them.
         """
         if self.refresh is None:
             refreshed_topics = _add_topics(self.queued_topics, topics)

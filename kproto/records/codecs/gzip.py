@@ -47,8 +47,8 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
     The decompressor gets the input in pieces, because it copies its remaining input after each step and each
     member.
 
-    After the first member, the first piece of each member has only 1 KiB. One megabyte may contain 50,000
-    empty members, and the rest of the piece is copied after each of them.
+    One megabyte may contain 50,000 empty members, and the decompressor copies the rest of a piece after each
+    of them. So the first piece of each member has only 1 KiB, except for the first member.
     """
     view = memoryview(data)
     package = _zlib_package()

@@ -80,9 +80,9 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark an offset of a partition that now belongs to another member.
+    """A mark of a partition that this member does not claim is ignored, and later commits succeed.
 
-    Later commits succeed for the partitions that this member claims.
+    A thread may make such a mark if the partition now belongs to another member.
     """
     fill(server, 5)
 
