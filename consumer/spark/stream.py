@@ -129,8 +129,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end offset of the next batch, or `start` itself if no records can be read.
 
-        Raises DataLoss if records were deleted before the query read them, unless failOnDataLoss=false. Also
-        raises errors of the cluster that remain after all retries.
+        Raises DataLoss if records were deleted or truncated before the query read them, unless
+        failOnDataLoss=false. Also raises errors of the cluster that remain after all retries.
         """
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with kafka_option_names_in_errors():
