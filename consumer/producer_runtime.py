@@ -106,7 +106,7 @@ class ProducerRuntime:
         return await self.wait(last_change, deadline)
 
     def leave_line(self, line: Hashable) -> None:
-        """Wake the next tasks that wait in `line`."""
+        """Wake the next tasks in `line`, in which the calling task no longer waits."""
 
     async def pause(self) -> None:
         """Let other tasks run."""

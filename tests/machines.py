@@ -25,9 +25,10 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 
 @dataclass
 class _Frame:
-    """The record of one execution of a cell.
+    """What one execution of a cell did.
 
-    The record contains the states to which the cell moved, and the actions of other cells that it called.
+    `moves` are the states to which the cell moved. `inner_actions` are the actions of the other cells that it
+    called.
     """
 
     moves: list[Enum] = field(default_factory=list[Enum])

@@ -77,7 +77,7 @@ class _Route:
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """The protocol of one connection: decrypts received bytes, and reports responses and the end."""
+    """Decrypts the bytes that one connection receives, and reports its responses and its end."""
 
     def __init__(self, key: int, max_response: int, report: Callable[[NetworkEvent], object]) -> None:
         self.key = key

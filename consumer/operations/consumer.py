@@ -99,8 +99,8 @@ class ConsumerOperations(PollOperations):
         state = self.engine.partitions.get(partition)
         if state is None or state.lag is None:
             return None
-        # The engine's position is also after records that the application has not received yet, for example
-        # from an iterator. The lag counts them.
+        # The engine's position is after all records that were taken from the engine. Some of these records
+        # may not have been returned yet, for example by an iterator. The lag includes them.
         end_offset = state.lag + state.position
         return end_offset - self.held_offsets().get(partition, state.position)
 

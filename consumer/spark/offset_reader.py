@@ -11,12 +11,9 @@ Rules:
 * Every wait has a timeout, because a driver that hangs during planning would show no error at all
   (SPARK-32032).
 
-* Requests are retried while the cluster is unreachable, as in Java's clients, for at most
-  ``kafka.request.timeout.ms``. After the first response of the cluster, the limit is
-  ``kafka.default.api.timeout.ms``.
-
-* If ``kafka.default.api.timeout.ms`` is set and shorter than ``kafka.request.timeout.ms``, it is also the
-  limit before the first response.
+* Requests are retried while the cluster is unreachable, as in Java's clients. After the first response of the
+  cluster, the limit is ``kafka.default.api.timeout.ms``. Before the first response, the limit is
+  ``kafka.request.timeout.ms``, or ``kafka.default.api.timeout.ms`` if that is set and shorter.
 
 * Metadata requests never create topics.
 """

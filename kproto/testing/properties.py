@@ -188,10 +188,7 @@ def _limit_lines(lines: int) -> Generator[None]:
         return trace
 
     def trace_compilation(frame: FrameType, event: str, arg: Any) -> Any:
-        """Turn off the tracing of lines while a codec is being compiled.
-
-        Tracing makes the compilation 30 times slower.
-        """
+        """Turn off the tracing of lines during the compilation of a codec, which it slows down 30-fold."""
         nonlocal compilation
         frame.f_trace_lines = False
         if event == "return":

@@ -12,9 +12,9 @@ S = ClusterConsumerState
 
 
 def on_dropped(consumer: ClusterConsumer, error: GoError | None) -> None:
-    """Leave after the release that follows a failed opening of a partition.
+    """Leave the group, because a partition could not be opened. All partitions have been released.
 
-    The cycle fails with the error of the failed opening. `error`, from the commit of the release, is ignored.
+    The cycle fails with the error of the opening. `error`, from the commit of the release, is ignored.
     """
     assert consumer.error is not None
     leave_with_error(consumer, consumer.error)

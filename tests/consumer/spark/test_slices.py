@@ -24,7 +24,7 @@ from tests.consumer.spark.stage import Filled
 
 @pytest.fixture
 def action() -> Iterator[Callable[..., None]]:
-    """Give this process the TaskContext of a Spark worker. Yield a function that sets the task's action."""
+    """Give this process a task as in a Spark worker. Yield a function that sets the task's Spark action."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     context: Any = TaskContext._getOrCreate()
 

@@ -294,10 +294,7 @@ def test_a_call_waits_if_there_is_no_other_address() -> None:
 
 
 def test_a_lookup_whose_connection_breaks_is_sent_to_another_address() -> None:
-    """A lookup whose connection breaks is sent to another address.
-
-    A lookup changes nothing, so the broker may process it twice.
-    """
+    """A lookup is sent again even if a broker may have processed it, because a lookup changes nothing."""
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.connect(stage.opened[0].key)
