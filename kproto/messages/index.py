@@ -271,7 +271,7 @@ def record_value_class(record_type: int, topic: str) -> type[Message]:
 
 
 def topic_of(name: str) -> str | None:
-    """Return the topic of a record message, or None for other messages.
+    """Return the topic whose records contain the message; None unless its kind is "record".
 
     Raises KeyError for an unknown name.
     """

@@ -3,11 +3,10 @@
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, which sort in
 the same order but have different hash codes.
 
-If Java's assignments for all these sets are equal and all members subscribe to the same topics, kproto's
-assignment must equal Java's.
-
-If Java's assignments or the members' topics differ, kproto's assignment must be at least as good as Java's:
-first in balance, then in retained partitions, then in matching racks.
+With range and roundrobin, kproto's assignment must equal Java's for each of these sets. With the two sticky
+assignors, it must equal Java's if Java's assignments for all sets are equal and all members subscribe to the
+same topics. Otherwise, it must be at least as good as the worst of Java's assignments: first in balance, then
+in retained partitions, then in matching racks.
 
 Java's assignments depend on the member ids if, for example, several members own one more partition than their
 quota, and only some of them may keep the additional partition.

@@ -289,8 +289,8 @@ RETURNED: dict[str, object] = {
 def missing_names(hint: str, kind: type) -> list[str]:
     """Return the names in `hint` that kproto does not have.
 
-    A name that ends in Request must be an API. A name after a call must be an attribute of the call's result
-    (`RETURNED`). The name of any other call must be an attribute of `kind`.
+    A name that ends in Request must be an API. In `f().name`, the name must be an attribute of the result of
+    `f` (`RETURNED`). In any other call `name()`, except `Admin()`, it must be an attribute of `kind`.
     """
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):

@@ -61,10 +61,9 @@ class StreamsTasks(msgspec.Struct, frozen=True):
 class GroupMember(msgspec.Struct, frozen=True):
     """One member of a group: its client, and the partitions assigned to it. Java: MemberDescription.
 
-    `partitions` is empty if the assignment cannot be decoded. In this case `assignment_error` gives the
-    reason.
+    If the assignment cannot be decoded, `partitions` is empty, and `assignment_error` gives the reason.
 
-    `partitions` is also empty for members of Streams groups. Their assignment is in `tasks`.
+    For a member of a Streams group, `partitions` is always empty: its assignment is in `tasks`.
 
     `target_partitions` are the partitions that a member of a group of type "consumer" will have after the
     rebalance.

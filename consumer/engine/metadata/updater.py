@@ -263,7 +263,8 @@ class MetadataUpdater:
         core.network.metadata_changed(core.now)
         self._refresh_after(core.options.metadata_max_age_ms)
         if self._is_full_refresh and self._requested is not None:
-            added_topics = self.topics - self._requested  # Added after the request was sent.
+            # The topics that the client added after it had sent the request.
+            added_topics = self.topics - self._requested
             if added_topics - self._topic_requests.keys():
                 self._refresh_after(0)
         self._check_topics(response)

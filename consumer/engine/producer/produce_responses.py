@@ -123,9 +123,9 @@ class ProduceResponses:
             self._retry(batch)
         else:
             if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
-                # The leader accepts the sequence number 0 (TransactionManager.handleFailedBatch of Java). The
-                # next transaction begins with this number even if a coordinator before Kafka 2.5 bumps no
-                # epoch.
+                # The leader does not know the producer id, so it accepts the sequence number 0 (Java's
+                # TransactionManager.handleFailedBatch). The next transaction begins with this number, even
+                # if it has the same epoch because the coordinator is older than Kafka 2.5.
                 queue.end_of_log, queue.epoch_accepted = 0, False
             self.fail_batch(batch, self._batch_error(batch, response))
 

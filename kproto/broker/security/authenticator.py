@@ -6,7 +6,7 @@ Rules:
   SaslAuthenticate requests. Any other request closes the connection.
 
 * Between the handshake and the end of the login, an ApiVersions or SaslHandshake request is answered with
-  ILLEGAL_SASL_STATE before the connection is closed.
+  ILLEGAL_SASL_STATE, and then the connection is closed.
 
 * After SaslHandshake v0 (before KIP-152), the SASL messages have no request headers.
 

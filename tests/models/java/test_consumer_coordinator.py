@@ -256,7 +256,11 @@ def test_the_commit_is_retried_with_the_coordinator_that_is_looked_up_again(rele
 def test_a_member_joins_when_the_rebalance_timeout_has_passed_without_a_commit(
     release: ModuleType, answered: bool
 ) -> None:
-    """In kafka-clients 2.6 a commit may block poll until the member leaves after max.poll.interval.ms."""
+    """After max.poll.interval.ms the member stops retrying the commit, revokes and joins.
+
+    In kafka-clients 2.6 the commit may block poll for this time. The member has then left the group, and its
+    partitions are lost.
+    """
     consumer = committing(release, max_poll_ms=1_000)
     for _ in range(9):
         if answered and consumer.open:

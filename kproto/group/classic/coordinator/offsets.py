@@ -194,7 +194,7 @@ def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt:
 
 
 def commit_to_empty_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Accept a commit without a generation; reject any other, because the group has no members."""
+    """Accept a commit without a generation; reject others, because the group has no members."""
     if attempt.generation < 0:
         _store_offsets(context, group, attempt)
     else:

@@ -1,6 +1,6 @@
-"""Requests about several topics, of which the controller accepts only some.
+"""Requests to change several topics are repeated for the topics that are throttled.
 
-The controller's mutation quota (KIP-599) throttles the later topics of a request.
+The controller throttles the later topics of a request that exceeds its mutation quota (KIP-599).
 """
 
 from __future__ import annotations
