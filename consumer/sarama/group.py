@@ -241,7 +241,7 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _wait_for_session_end(self, timeout: float) -> KprotoError | None:
         """Wait until `consume` has ended its session.
 
-        Shortly before `timeout` (s) has passed, commit the marks of a session that has not ended, if auto
+        If the session has not ended shortly before the `timeout` (s), commit its marks, provided that auto
         commit is on. Return the error of this commit; None if it succeeded or was not sent.
         """
         session_timeout = timeout - min(LEAVE_S, timeout / 4)

@@ -139,15 +139,15 @@ def _lengths_and_bytes(column: Sequence[bytes | None]) -> tuple[Iterable[bytes],
 def _are_rows_uniform(
     timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]
 ) -> bool:
-    """Return whether `_encode_uniform_rows` can encode the rows.
+    """Return whether `_encode_uniform_rows` can encode the rows, and is fast for them.
 
-    The rows must have no keys, values of equal length, ascending timestamps, and, on average, more than eight
-    rows per millisecond.
+    The rows must have no keys, values of equal length, and ascending timestamps. There must be more than
+    eight rows per millisecond on average, so that many rows share a timestamp.
     """
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:
         return False
-    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # On average at most eight rows per millisecond.
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # At most eight rows per ms on average.
         return False
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]

@@ -80,7 +80,9 @@ def row_lists(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> Iterator[list[Record]]:
-    """Decode as `rows` does, into lists of at most `size` records; takes the other arguments of `rows`, too.
+    """Decode record batches as `rows` does, into lists of at most `size` records.
+
+    The arguments other than `size` are those of `rows`.
 
     `row_lists` takes half the time of `rows` if the caller drops each list before it requests the next one.
 

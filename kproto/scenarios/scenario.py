@@ -45,7 +45,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
     "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete", "java_assigned"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
-    # Scenarios about rebalances, without a document.
+    # Scenarios about rebalances. They belong to no document.
     "S4": ("rebalances",),
 }
 

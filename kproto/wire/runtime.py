@@ -51,7 +51,8 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # A zero in several bytes means null, too. The interpreter decodes it.
+            # The value 0 can also be encoded in several bytes, and then means null, too.
+            # The interpreter decodes it.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p

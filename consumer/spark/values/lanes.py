@@ -161,8 +161,8 @@ class Lanes:
         """Return a BinaryArray with the bytes from `start[i]` to `stop[i]` for each i. The starts are
         ascending.
         """
-        # In an array without copied bytes, each value ends where the next one begins. So the array alternates
-        # between the requested values and the bytes between them, which `take` omits.
+        # An Arrow array can refer to `data` without a copy only if each value ends where the next one begins.
+        # So the bytes between two requested values are a value of `alternating`, too. `take` omits them.
         offsets = np.empty(2 * len(start) + 1, np.int32)
         offsets[:-1:2], offsets[1::2] = start, stop
         offsets[-1] = offsets[-2] if len(start) else 0

@@ -142,9 +142,9 @@ C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
-    """One call of commitOffsetsWithRetry. At its end it resumes `caller` with "committed" and the error.
+    """One call of commitOffsetsWithRetry. At its end it resumes `caller` with "committed" and an error.
 
-    The error is None unless the commit failed.
+    The error is None if the commit succeeded.
     """
 
     __slots__ = ("caller", "consumer", "retries", "sent")

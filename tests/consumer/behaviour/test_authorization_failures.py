@@ -78,7 +78,7 @@ def test_a_failed_position_validation_is_repeated() -> None:
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
-    """The leader keeps a topic in the assignment after one authorization error for it.
+    """A leader that receives one authorization error for a topic still assigns the topic.
 
     After such an error, a Java leader leaves the topic out of the next assignment, and includes it again in
     the assignment after that.
