@@ -101,7 +101,7 @@ def check_partitions(
     """Raise ConfigError unless an option's JSON names exactly the assigned partitions.
 
     Each topic in `topics` must have an assigned partition. The error shows the assigned partitions, and the
-    topics that have none. If every topic has one, the error shows the partitions in the JSON instead.
+    topics without an assigned partition. If no such topic exists, it shows the JSON's partitions instead.
     """
     named_set, assigned_set = set(named), set(assigned)
     unread_topics = set(topics) - {p.topic for p in assigned_set}

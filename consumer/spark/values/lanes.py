@@ -24,7 +24,7 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-# The number of padding bytes after the last lane, because a step may read beyond the end of a lane.
+# The number of bytes of padding after the last lane: a step may read beyond the end of a lane.
 _PADDING_BYTES = 24
 
 

@@ -500,9 +500,9 @@ def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
 def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
-    """After a fenced asynchronous commit the consumer no longer reads, commits or joins.
+    """After a fenced asynchronous commit, the consumer no longer reads, commits or joins.
 
-    Java's consumer also stops after a fenced asynchronous commit (ConsumerCoordinator.asyncCommitFenced).
+    Java's consumer behaves in the same way (ConsumerCoordinator.asyncCommitFenced).
     """
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}

@@ -91,7 +91,7 @@ OPTIONS = pytest.mark.parametrize("options", [GROUP, AUTO], ids=["manual", "auto
 def test_an_initial_commit_does_not_overwrite_a_commit_of_the_application(
     moment: type, options: dict[str, Any]
 ) -> None:
-    """An application commits while the client looks up the start offset, or while it commits this offset.
+    """An application commits while the client looks up the start offset, or commits that offset.
 
     At the end, the application's offset is the committed one.
     """
@@ -278,7 +278,7 @@ def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
 ) -> None:
     """The initial commit of 0 is not sent after the coordinator has stored a commit of 3.
 
-    The response to the application's commit is lost, and the call times out.
+    The commit of 3 is the application's. Its response is lost, so the application's call times out.
     """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))

@@ -103,7 +103,7 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
     """A batch in flight to a frozen leader is sent to the next leader within seconds.
 
-    The test would fail if the batch waited for the request timeout of 30 s.
+    The producer does not wait for the request timeout of 30 s.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)

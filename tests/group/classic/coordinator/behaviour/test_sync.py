@@ -106,7 +106,7 @@ def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_t
     """Before the first generation, a SyncGroup with any protocol name gets REBALANCE_IN_PROGRESS.
 
     A SyncGroup with another protocol type gets INCONSISTENT_GROUP_PROTOCOL. Kafka 4.3.1 responds with
-    the same two error codes.
+    the same error codes to both requests.
     """
     stage = Stage()
     member, _ = stage.add_member()
