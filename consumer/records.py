@@ -179,7 +179,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "paused": the application has paused the partition;
 
-    * "error": poll raises an error until the application seeks, or creates a new consumer;
+    * "error": poll raises an error until the application seeks or creates a new consumer;
 
     * "position": the committed offset, or the offset of the reset policy, is being looked up;
 

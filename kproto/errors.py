@@ -124,8 +124,8 @@ class FrameError(DecodeError):
 
     `limit` is the reader's limit in bytes, or None if the reader does not report it.
 
-    For the first frame of a connection, `limit` is None, because the bytes may come from a peer that does not
-    use Kafka's protocol.
+    For the first frame of a connection, `limit` is None: a wrong size probably means that the peer does not
+    use Kafka's protocol, so a higher limit would not help.
     """
 
     size: int | None = None

@@ -243,7 +243,7 @@ class ClientMetricsManager:
     def _remove_oldest_instances(self, now: int) -> None:
         """Remove expired and surplus instances, but not the most recently used one.
 
-        Check the instances from the least recently used one on, until one of them is kept.
+        Begin with the least recently used instance, and end at the first instance that is kept.
         """
         while len(self._instances) > 1:
             instance_id, oldest = next(iter(self._instances.items()))

@@ -108,7 +108,7 @@ class Diagram:
 class _RebalanceEvent(NamedTuple):
     """An event of a rebalance, derived from an exchange or a note. `order` sorts simultaneous events.
 
-    `group` is empty for the event of a note, which concerns all groups of the member.
+    `group` is empty if the event is derived from a note, because a note concerns all groups of the member.
     """
 
     at: int

@@ -252,7 +252,7 @@ def _rebalance(
 def _release_partitions(
     state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKeeperAction]
 ) -> None:
-    """Delete the owner nodes of a consumer's partitions, and report the partitions, if it owns any."""
+    """If the consumer owns partitions, delete their owner nodes, and report their release."""
     if consumer.owned:
         for tp in consumer.owned:
             del state.nodes[owner_path(state.group, *tp)]

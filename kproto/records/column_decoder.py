@@ -432,7 +432,7 @@ def _decode_slice(
     window = eights[start]
     # `min_width` is each row's smallest width so far: 0 means that a varint did not fit into its window.
     record_end, min_width = short_varints(window)
-    # Until these additions, `record_end` is the record's length.
+    # `record_end` is still the record's length. The width and the start make it the position of the end.
     record_end += min_width
     record_end += start
     if not np.array_equal(record_end, end):

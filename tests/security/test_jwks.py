@@ -1,4 +1,4 @@
-"""Signed tokens are accepted, or rejected with a reason.
+"""Valid signed tokens are accepted. Other tokens are rejected with a reason.
 
 tests/conformance/test_tokens_like_kafka.py compares the validation with Kafka's.
 """

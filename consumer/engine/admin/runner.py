@@ -42,7 +42,8 @@ from .plan import Ask, DeadlinePassed, Plan, Rest
 class _Job:
     """A running plan.
 
-    `calls` contains a `Call` for each request that the plan sent last. The plan sends them together.
+    A plan may send several requests together. `calls` contains a `Call` for each request that it has sent
+    most recently.
 
     If the plan times out, the error contains `request`, the name of the first of these requests, and `why`,
     the reason why the plan waits.

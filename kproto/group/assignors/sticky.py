@@ -453,7 +453,7 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound on the number of partitions of the topic's least loaded subscriber.
 
-        The bound is the least load that was computed last, minus the number of moves since then, because each
+        The bound is the most recently computed least load, minus the number of moves since then, because each
         move reduces the least load by at most one. `_balance` searches for a new owner of a partition only if
         its current owner has at least two partitions more than the bound.
         """
