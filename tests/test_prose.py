@@ -168,7 +168,8 @@ def scan(path: str) -> Scan:
 
 
 def scan_source(source: str) -> Scan:
-    parts = STRING_OR_COMMENT.split(source)  # Code alternates with a string or a comment.
+    # The parts at even indexes are code. Each part at an odd index is a string or a comment.
+    parts = STRING_OR_COMMENT.split(source)
     code: list[str] = parts[::2]
     texts: list[str] = []
     for before, part in zip(parts[::2], parts[1::2], strict=False):

@@ -85,11 +85,10 @@ class SocketOwner:
     # ---- other threads
 
     def borrow(self, *, to_read: bool = True) -> bool:
-        """Take the sockets if they are free.
+        """Take the sockets if they are free and not recalled. Return whether they were taken.
 
-        Return False if another thread owns the sockets, or after `recall`. If the client's thread owns the
-        sockets and the caller wants to read, the method sets `requested`. The caller must then wake the
-        client's thread.
+        If the client's thread owns the sockets and the caller wants to read, the method sets `requested`. The
+        caller must then wake the client's thread.
         """
         with self._lock:
             if self._recalled:
@@ -117,9 +116,9 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        The method also clears `requested`, with which an application's thread has asked for the sockets.
-        Otherwise the client's thread would hand over the sockets before it reads them. If `recall` were
-        called repeatedly, neither thread would ever read.
+        The method also clears `requested`, with which an application's thread has requested the sockets. If
+        `requested` stayed set, the client's thread would hand over the sockets before it reads them. If
+        `recall` were then called repeatedly, neither thread would ever read.
         """
         with self._lock:
             self.requested = False

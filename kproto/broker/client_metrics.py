@@ -135,7 +135,11 @@ class ClientMetricsResources:
             self._subscriptions.pop(name, None)
 
     def merged(self, attributes: Mapping[str, str]) -> tuple[tuple[str, ...], int]:
-        """Return the merged prefixes and push interval (ms) of all subscriptions that match a client."""
+        """Return the metric prefixes and the push interval (ms) for a client.
+
+        All subscriptions that match the client contribute prefixes. The interval is the shortest interval of
+        these subscriptions, and at most `DEFAULT_INTERVAL_MS`.
+        """
         matching = [
             subscription for subscription in self._subscriptions.values() if subscription.matches(attributes)
         ]

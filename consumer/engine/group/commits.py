@@ -716,8 +716,8 @@ class Committer:
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        With `policy="java"` the result is always False, because after these errors Java's consumer looks up
-        the coordinator again. The lookup interrupts its heartbeats.
+        With `policy="java"` the result is always False. Java's consumer interprets these error codes as a
+        change of the coordinator. It looks up the coordinator again, and sends no heartbeats until then.
         """
         return code in CANNOT_WRITE_CODES and not self._core.options.as_java
 

@@ -7,8 +7,8 @@ Rules:
 * If the id of a topic changes, the topic was re-created. Its leader epochs start again from 0, so a smaller
   epoch is accepted.
 
-* If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
-  because the cluster was probably restored from a backup.
+* However, if the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES`
+  such responses in a row. The cluster was then probably restored from a backup.
 
 * A topic that does not exist is kept with its error code, to distinguish it from a topic that has not been
   requested yet.

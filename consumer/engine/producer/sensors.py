@@ -5,7 +5,7 @@ Rules:
 * Individual records are not measured. A batch is measured each time its request is built, as in Java, so a
   batch that is sent again is measured again.
 
-* The size of a batch is that of its encoded and compressed bytes.
+* The size of a batch is measured after encoding and compression.
 
 * The durations of flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
 

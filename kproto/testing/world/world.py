@@ -351,7 +351,7 @@ class World(Operator):
     def rewind(self, turns: int = 1) -> World:
         """Return a new world in the state that this world had `turns` turns ago.
 
-        If this world has run fewer turns, the new world is in the initial state.
+        If this world has run fewer than `turns` turns, the new world is in the initial state.
         """
         return self.replay(max(0, self.turns - turns))
 

@@ -596,7 +596,7 @@ def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
     """With the policy "none", a consumer without a committed offset starts at the first offset that it
     commits.
 
-    Java's consumer also starts at its first commit, because each poll fetches the committed offsets again.
+    Java's consumer behaves in the same way, because each of its polls fetches the committed offsets again.
     """
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))

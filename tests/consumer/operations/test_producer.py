@@ -33,7 +33,10 @@ def transactional_producer() -> Producer:
 
 @pytest.mark.parametrize("method", WAITING)
 def test_a_method_that_waits_is_rejected_in_a_signal_handler_that_interrupted_a_call(method: str) -> None:
-    """The interrupted call holds the lock until the handler returns. So the handler cannot get the lock."""
+    """The method raises IllegalState instead of waiting for the lock.
+
+    The interrupted call holds the lock until the signal handler returns, so the wait would never end.
+    """
     producer = transactional_producer()
     try:
         with producer._runtime.locked(), pytest.raises(IllegalState, match="a signal handler interrupted"):

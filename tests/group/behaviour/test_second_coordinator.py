@@ -320,7 +320,7 @@ def test_the_embedded_broker_runs_with_a_second_type_of_group(stage: Stage) -> N
 
 @pytest.fixture
 def mixed(stage: Stage) -> Client:
-    """A client of a broker that has the lease "g" and the classic group "offsets"."""
+    """A client. Its broker has the lease "g" and the classic group "offsets"."""
     client = stage.client()
     client.ask(join(), 3)
     assert client.ask(commit("offsets", 0), 8).topics[0].partitions[0].error_code == ErrorCode.NONE

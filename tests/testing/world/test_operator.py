@@ -31,7 +31,7 @@ REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """A broker's rejection raises an exception. Otherwise a schedule would continue as if the broker had
+    """A broker's rejection raises an exception. If it did not, a schedule would continue as if the broker had
     stored the records.
     """
     world = World({"t": 1})
@@ -45,7 +45,8 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
     """Partitions that are created while a broker is down get a leader that is up.
 
-    If the leader were down, records for the partition would be lost without an error.
+    So a member receives each record that `write` adds to a new partition. If the leader were down, `write`
+    would lose the record without an error.
     """
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
