@@ -131,7 +131,7 @@ class OffsetReader:
         omitted.
         """
         choice = self.options.choice
-        topic_names: list[str] | None = None  # None requests all topics, because only they match a pattern.
+        topic_names: list[str] | None = None  # None requests all topics. With a pattern, it is not replaced.
         if isinstance(choice, Topics):
             topic_names = list(choice.names)
         elif isinstance(choice, Assigned):
