@@ -95,7 +95,7 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation:
     requested = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
-        # In version 0 an empty list means all topics, and the client cannot request only the brokers.
+        # In version 0 an empty list means all topics, so a request for only the brokers is not possible.
         names = [] if version == 0 and not requested else requested
         return MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],

@@ -29,7 +29,8 @@ from .stores import identify, trust
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
-# The value of `trusts` and of `shows` for the option `ssl_context`, whose content is unknown.
+# The value of `trusts` and `shows` if the option `ssl_context` is set: this module does not know which
+# authorities and which certificate the application has loaded into it.
 YOURS: Final = "your ssl_context"
 
 # The numbers of X509_V_ERR_* errors, from OpenSSL's x509_vfy.h.

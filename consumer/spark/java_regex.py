@@ -142,7 +142,7 @@ class _Reader:
         self.position = quantifier.end()
         self.skip_comments()
         minimum, _, maximum = quantifier.groups()
-        # int() raises ValueError for more than 4300 digits. `_MAX_REPETITIONS` has only 10 digits.
+        # A number of more than 4300 digits is rejected first, because int() would raise ValueError for it.
         is_too_long = max(len(minimum or ""), len(maximum or "")) > 4300
         if is_too_long or (minimum and not int(minimum) <= int(maximum or minimum) <= _MAX_REPETITIONS):
             raise self.error_at("the repetition is illegal", quantifier.start())

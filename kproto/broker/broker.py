@@ -197,7 +197,7 @@ class Broker:
             return
         if connection.large_request is not None:
             merged_frame = connection.large_request.add_response(response, frame)
-            if merged_frame is None:  # More pieces have to be served.
+            if merged_frame is None:  # Other pieces of the request are not answered yet.
                 connection.response_in_flight = False
                 return
             frame, connection.large_request = merged_frame, None

@@ -38,7 +38,7 @@ class TextForm(NamedTuple):
     """A form in which bytes are printed as text, with the function that reads it.
 
     `read(text, is_named)` returns the bytes, or None for a text of another form. `is_named` means that the
-    caller named this form. Then `read` accepts even a text that other forms could read, too.
+    caller named this form. If it is false, `read` may reject a text that could also be of another form.
     """
 
     description: str

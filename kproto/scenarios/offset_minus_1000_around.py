@@ -67,9 +67,9 @@ def _orders(words: str) -> Iterator[str]:
 
 
 def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]]:
-    """Play one order of events; return the offsets read after the last call, and the rejected calls.
+    """Play one order of events; return the offsets read after the last setup call, and the rejected calls.
 
-    `kind` is librdkafka or kproto.
+    `kind` is librdkafka or kproto. The setup calls are subscribe, assign and seek.
     """
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
     _write_and_commit(world)

@@ -297,7 +297,7 @@ def manual(stage: Stage) -> None:
 def heartbeat_errors(stage: Stage) -> None:
     """Answer heartbeats with each error code in turn.
 
-    Automatic commits are off: whether Java's client commits before or after an error would be random.
+    Automatic commits are off, because it is random whether Java's client sends one before or after an error.
     """
     stage.produce(10)
     a = stage.start_subscribed("A", auto_commit=False)

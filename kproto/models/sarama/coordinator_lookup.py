@@ -4,7 +4,7 @@
   to Metadata.Retry.Max times (M31, M32).
 
 * After COORDINATOR_NOT_AVAILABLE, the client also checks whether __consumer_offsets has a leader. Without a
-  leader it waits another two seconds.
+  leader the client waits two seconds before the backoff begins.
 
 * Any other error is returned immediately (M33, M34).
 
