@@ -208,7 +208,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
                 "by name; " + (_HINT_FOR_GROUPS if hasattr(self, "consume") else _HINT_FOR_OTHERS)
             )
-            # The arguments may contain passwords, and the client has no repr before it is initialized.
+            # Tools that show the variables of a traceback must find neither passwords in the arguments nor a
+            # client that is not initialized, whose repr would fail.
             del self, args, kwargs
             raise TypeError(error_text)
         shown_args: Any = tuple(map(_without_secrets, args))
@@ -230,7 +231,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
             if error.__suppress_context__:
                 # A traceback does not show this context, but the context refers to frames with passwords.
                 error.__context__ = None
-            # The client is only partly initialized, so it has no repr.
+            # The client is only partly initialized, so its repr would fail.
             del self
             raise error.with_traceback(None)  # noqa: B904
 

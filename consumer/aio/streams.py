@@ -58,9 +58,9 @@ _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
 class _Route:
-    """The addresses of a host: the current one, and those that have not been tried yet.
+    """The addresses to which a broker's host name resolves: the current one, and the untried ones.
 
-    `host` is the host's name and port. `address` is None before the first attempt, and if a dialer
+    `host` is the pair of host name and port. `address` is None before the first attempt, and if a dialer
     opens the connection.
     """
 

@@ -117,9 +117,9 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move a start that lies outside of its log to the log's start or end.
+    """Move each start that lies outside of its log to the log's start or end.
 
-    Return the starts, and a description of each move, which counts as a loss.
+    Return the starts, and one description for each start that was moved. Each move counts as a loss.
     """
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
@@ -149,8 +149,8 @@ def batch_ranges(
 
     An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
 
-    An offset that came from the brokers is also moved, but this is no loss, because the log may have changed
-    since the brokers returned the offset.
+    An offset that the brokers returned is moved into the log, too, but does not count as a loss: the log may
+    have changed since then.
     """
     result: list[Range] = []
     losses: list[str] = []

@@ -303,7 +303,7 @@ class Planner:
         return view, changes
 
     def _raise_ends_to_positions(self, start: Offsets, view: View, partitions: list[TopicPartition]) -> View:
-        """Return `view`; ends of `partitions` below the query's positions are raised to them.
+        """Return `view`, with the ends of these partitions raised to at least the query's positions.
 
         If an earlier run of the query also read uncommitted records, its position may be beyond the last
         stable offset. The log is not truncated in this case, so the end is raised to the position, but not

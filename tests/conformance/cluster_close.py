@@ -1,8 +1,8 @@
 """Clients of every kind, and the time that each takes to close while a broker is frozen.
 
 with AtWork(bootstrap, "t", 6) as clients:
-    fleet.freeze(1)
-    took = clients.close_all(4.0)           # name -> seconds, and the error that close raised
+    fleet.freeze(1)                         # The fixture `fleet` is a Kafka cluster. Broker 1 freezes.
+    took = clients.close_all(4.0)           # name -> (seconds, the error that close raised, or None)
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ class Effort:
     For each byte of a sample, `broken_bytes` makes up to `values` corrupted copies, in which only this byte
     differs. Other corrupted copies are truncated.
 
-    Hypothesis draws `most_used` examples of each version of a frequent message, and `less_used` of other
-    messages. Kafka's classes draw `kafkas` examples of each version of every message.
+    Hypothesis draws `most_used` examples of each version of a frequent message, and `less_used` examples of
+    each version of any other message. In addition, Kafka's message classes are filled with random values:
+    `kafkas` examples of each version of every message.
     """
 
     most_used: int

@@ -196,9 +196,9 @@ class Fetcher:
             self._full_on[partition] = node
 
     def _node_for(self, state: PartitionState) -> int | None:
-        """Return the broker from which to fetch. If the partition has no leader, request metadata.
+        """Return the broker from which to fetch the partition, or None if it is not fetched now.
 
-        The result is None if the partition needs no fetch now, or has no leader.
+        If the partition could be fetched but has no leader, the method requests metadata and returns None.
         """
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None

@@ -265,8 +265,8 @@ class OffsetLookup:
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
         """Retry these partitions after `retry_backoff_max_ms`.
 
-        The error is raised by poll. An earlier retry would probably fail, because the application first has
-        to fix the cause of the error.
+        Poll raises the error. A retry after a shorter backoff would probably fail, because the application
+        has to fix the cause of the error first.
         """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:

@@ -120,7 +120,7 @@ class WorldState:
 
     @property
     def is_outside_run(self) -> bool:
-        """Whether to journal a new call: neither a run nor a journaled call is in progress."""
+        """Whether neither a run nor a journaled call is in progress, so that a new call is journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager

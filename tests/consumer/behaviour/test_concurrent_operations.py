@@ -464,7 +464,7 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """A commit is retried even if the client looked the topic up only once, and does not read it.
+    """A commit is retried even if the client does not read the topic, and requested its metadata only once.
 
     Neither COORDINATOR_LOAD_IN_PROGRESS nor NOT_COORDINATOR means that the topic was re-created.
     """

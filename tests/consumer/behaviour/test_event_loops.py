@@ -351,9 +351,9 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker
 
     class Commits(RebalanceListener):
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
-            """Commit when the timeout of `close` has expired, or after `close` has returned.
+            """Try to commit after the timeout of `close` has expired.
 
-            In both cases, the commit fails.
+            The commit fails, whether or not `close` has already returned.
             """
             time.sleep(0.002)  # Even `close(timeout=0)` takes 1 ms, in which a commit can succeed.
             with pytest.raises((IllegalState, RequestTimedOut), match="closed"):

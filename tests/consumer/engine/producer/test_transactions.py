@@ -712,7 +712,7 @@ def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> N
 def test_a_response_without_the_requested_part_is_retried() -> None:
     """A request is sent again if its response lacks the partition, the offset or the producer id.
 
-    If the response counted as success, a part of the transaction would be lost.
+    If such a response counted as success, a part of the transaction would be lost.
     """
     play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
