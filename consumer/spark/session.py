@@ -152,12 +152,36 @@ def register(spark: SparkSession) -> None:
         remedy = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
-        spark.dataSource.register(KprotoDataSource)
+        with _active(spark):
+            spark.dataSource.register(KprotoDataSource)
     # Spark 4.0 has already registered the source through the package `pyspark_kproto`, and rejects a second
     # registration under the same name.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Generator[None]:
+    """Make `spark` the JVM's active session, and afterwards restore the session that was active.
+
+    Spark looks for an existing data source of the same name in the active session. If another session were
+    active, Spark would reject a source that is registered only there. A session of Spark Connect has no JVM.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield
+        return
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    active = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def session(

@@ -308,6 +308,37 @@ def test_a_venv_need_not_be_activated(tmp_path: Path) -> None:
     assert "rows: 1, zipped: False" in done.stdout, done.stderr[-2000:]
 
 
+def test_a_new_session_can_be_registered_while_another_session_is_active(tmp_path: Path) -> None:
+    """`register` reaches a new session although the active session already has a source of this name.
+
+    Spark does not find the source by itself, because `pyspark_kproto` is hidden from its workers.
+    """
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pkgutil\n"
+        "found = pkgutil.iter_modules\n"
+        "pkgutil.iter_modules = lambda *args: (m for m in found(*args) if m.name != 'pyspark_kproto')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run([sys.executable, "-c", _SESSIONS], env=env, capture_output=True, text=True)
+    assert done.stdout == "['key', 'value']\n['key', 'value']\nTrue\n", done.stderr[-2000:]
+
+
+_SESSIONS = """
+from pyspark.sql import SparkSession
+
+from consumer.spark import register, session
+
+first = session()
+second = first.newSession()
+register(second)
+for spark in (first, second):
+    reader = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:1")
+    print(reader.option("subscribe", "t").load().schema.fieldNames()[:2])
+print(SparkSession.getActiveSession()._jsparkSession.equals(first._jsparkSession))
+first.stop()
+"""
+
 _JOB = """
 from pyspark.sql import SparkSession
 
