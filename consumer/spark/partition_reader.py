@@ -350,8 +350,9 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 def _resume_position(fetches: _Fetches, position: int) -> int:
     """Return the offset at which to continue if the log no longer contains `position`.
 
-    Any lost records are reported first. The offset is at most the end of the slice. If the slice begins at
-    the start of the log, records that were deleted before its first fetch are not lost.
+    If records were lost, the loss is reported first. The offset is at most the end of the slice. If the slice
+    begins at the start of the log, records that were deleted before the slice's first fetch do not count as
+    lost.
     """
     range_ = fetches.range
     log_start = _log_edge(range_, "earliest", fetches.options)

@@ -76,8 +76,8 @@ def main() -> None:
         by_session = flown.groupby([flown.tailnum, new.rename("number")])["event_time"].agg(
             ["min", "max", "size"]
         )
-        # The stream has written only the sessions that ended at least half a day before the last watermark,
-        # which is two days before the latest departure. All later sessions are still in the state.
+        # The last watermark is two days before the latest departure. The stream has written only the sessions
+        # that ended at least half a day before this watermark. The state still contains all later sessions.
         closed = by_session[
             by_session["max"] + GAP_MS <= env.table.event_time.max() - 2 * 86_400_000
         ].reset_index()

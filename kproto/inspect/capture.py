@@ -262,7 +262,7 @@ def _read_frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFr
         client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (is_syn and is_request):
-            # The client reuses the port of a known connection for a new one. So the known connection has
+            # A SYN from the port of a known connection starts a new connection. So the known connection has
             # ended.
             if connection is not None:
                 yield from connection.end(client, broker)

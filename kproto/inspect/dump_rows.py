@@ -45,7 +45,7 @@ class _Row(NamedTuple):
     number: int
     offset: str
     # `is_marked`: a colon or a bar marks the end of the offset. `is_separated`: at least two spaces or a tab
-    # follow the offset.
+    # follow the offset, or no bytes follow it.
     is_marked: bool
     is_separated: bool
     data: bytes
@@ -105,7 +105,7 @@ def _split_dumps(lines: list[str]) -> Iterator[list[_Row]]:
 
 
 def _is_certain(rows: list[_Row]) -> bool:
-    """Return whether only a dump can have these rows: each offset is recognizable as an offset."""
+    """Return whether the rows can only be those of a dump, because every offset is marked or separated."""
     return bool(rows) and all(row.is_marked or row.is_separated for row in rows)
 
 

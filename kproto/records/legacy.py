@@ -70,7 +70,7 @@ _TRUNCATED = "an inner message is truncated (in the decompressed bytes)"
 
 _int64 = struct.Struct(">q").unpack_from
 _int32 = struct.Struct(">i").unpack_from
-# The size and the magic of a message.
+# Reads the size and the magic of a message, and skips the CRC between them.
 _head = struct.Struct(">i4xB").unpack_from
 
 

@@ -188,7 +188,7 @@ def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> fl
 
 
 def produce(bootstrap: str, records: int, seconds: float) -> None:
-    """Produce numbered records until the end of the run. Each record must be acknowledged."""
+    """Produce numbered records until the end of the run; raise an error if a record is not acknowledged."""
     with Producer(bootstrap, request_timeout_ms=3_000, delivery_timeout_ms=120_000) as producer:
         deliveries = []
         pace = max(1, records // 100)

@@ -1,8 +1,8 @@
-"""librdkafka's consumer as a state machine: release 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
+"""librdkafka's consumer as a state machine, in release 2.16, or in releases 1.9 and 2.0.
 
 The model follows release 2.16: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c,
-rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. For 1.9 and 2.0, it sends the
-request versions of 1.9.2.
+rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. With "version": "1.9" in
+`extra`, the model follows releases 1.9 and 2.0, and sends the request versions of 1.9.2.
 
 The client has two threads with a queue between them. The library joins, fetches and commits on its own
 thread. The application takes entries from the queue only when it polls.

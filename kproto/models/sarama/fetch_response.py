@@ -90,7 +90,8 @@ def _on_response_without_records(
         child.report_error(errors.MESSAGE_TOO_LARGE)
         child.offset += 1
         return
-    # The batch's header starts with the offset (8 bytes) and the number of bytes after the length field.
+    # The batch's header starts with the base offset (8 bytes) and the length (4 bytes). The length counts the
+    # bytes after itself.
     batch_size = int.from_bytes(data[8:12], "big") + 12 if len(data) >= 12 else 0
     child.fetch_size = min(batch_size if batch_size > child.fetch_size else child.fetch_size * 2, _INT32_MAX)
     if settings.fetch_max:

@@ -299,7 +299,8 @@ def _read_claims(
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
     """Return the newest claims as an assignment, and the previous owner of each partition.
 
-    The previous owner of a partition is the member with the second-newest claim, if there is one.
+    The previous owner of a partition is the member with the second-newest claim. A partition with a single
+    claim has no previous owner.
     """
     by_generation: dict[TopicPartition, dict[int, str]] = {}
     for member_id in sorted(members):
