@@ -16,6 +16,7 @@ operation continues. A repeated call returns the operation's result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
@@ -102,15 +103,16 @@ class ProducerOperations:
         deadline = now() + max(0, self.options.max_block_ms - waited_ms)
         line: TopicPartition | str | None = None
         place = next(self._places)
+        seen_topic_errors = records.topic_error_count
         try:
             while True:
                 last_change = runtime.changes
                 with runtime.locked():
-                    records.has_turn = line == _MEMORY
+                    records.has_turn, records.seen_topic_errors = line == _MEMORY, seen_topic_errors
                     try:
                         result = attempt()
                     finally:
-                        records.has_turn = False
+                        records.has_turn, records.seen_topic_errors = False, math.inf
                     if records.has_notifications():
                         runtime.wake()
                     for_memory = result is None and records.waits_for_memory

@@ -38,13 +38,14 @@ Rules (Java's RecordAccumulator):
 
 from __future__ import annotations
 
+import math
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
@@ -86,6 +87,16 @@ WEIGHTS_MAX_AGE_MS = 10
 # Whether the interpreter switches threads only at function calls and at the backward jumps of loops. If it
 # does, `append` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class TopicError(NamedTuple):
+    """The error because of which the metadata of a topic is missing."""
+
+    error: KprotoError
+    # The errors of all topics are numbered from 1.
+    number: int
+    # The time (ms) of the error.
+    at: int
 
 
 class RecordAccumulator:
@@ -138,9 +149,13 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (error that prevents sends to the topic, time of the error). The first send that then tries
-        # again raises the error. Later sends request metadata again.
-        self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
+        # Topic -> the error because of which its metadata is missing. Sends that waited for the metadata when
+        # the error occurred raise it. Later sends request metadata again.
+        self.topic_errors: dict[str, TopicError] = {}
+        # Number of topic errors so far, and the number of them that had occurred when the current call began
+        # to wait. A call that has not waited raises no topic error.
+        self.topic_error_count = 0
+        self.seen_topic_errors: float = math.inf
         # Topics for whose metadata a send waits.
         self._requested_topics: set[str] = set()
         # Missing partition -> (version of its topic's metadata at the first attempt to send, time of the last
@@ -307,15 +322,14 @@ class RecordAccumulator:
     def _request_metadata(self, topic: str) -> None:
         """Request the metadata of a topic and set `why_waiting`.
 
-        If `fail_waiting_sends` set an error of the topic, the next call raises this error instead. After
-        SENDER_WAKEUP_MS, the error is dropped.
+        If the topic had an error while the current call was waiting, the call raises this error instead.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)
         with self.guard:
-            error, failed_at = self.topic_errors.pop(topic, (None, 0))
-            if error is not None and self._clock() - failed_at <= SENDER_WAKEUP_MS:
-                raise error
+            failure = self.topic_errors.get(topic)
+            if failure is not None and failure.number > self.seen_topic_errors:
+                raise failure.error
             self.why_waiting, self.waits_for_memory = f"no metadata for topic {topic!r} yet", False
             self._requested_topics.add(topic)
             self._notifications.unknown_topics[topic] = None
@@ -589,14 +603,20 @@ class RecordAccumulator:
             self.routes.pop(topic, None)
 
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
-        """Make the next send to this topic raise `error`, if a send waits for the topic's metadata.
+        """Make all sends that wait for the topic's metadata raise `error`.
 
-        If no send waits for it, `error` is dropped, and the next send requests metadata.
+        They notice the error within SENDER_WAKEUP_MS. Afterwards the error is dropped. Later sends request
+        metadata again.
         """
+        now = self._clock()
         with self.guard:
+            for name, failure in list(self.topic_errors.items()):
+                if now - failure.at > SENDER_WAKEUP_MS:
+                    del self.topic_errors[name]
             if topic in self._requested_topics:
                 self._requested_topics.remove(topic)
-                self.topic_errors[topic] = error, self._clock()
+                self.topic_error_count += 1
+                self.topic_errors[topic] = TopicError(error, self.topic_error_count, now)
 
     def replace_split_batch(
         self, batch: ProducerBatch, parts: list[ProducerBatch], locations: list[tuple[ProducerBatch, int]]

@@ -19,6 +19,7 @@ Rules (Java's Sender):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from random import Random
@@ -151,6 +152,8 @@ class ProducerEngine:
         # the step connects to a broker, and with `begins_close` it pushes the metrics for the last time.
         self.wants_connection = False
         self.begins_close = False
+        # Number of topic errors that `append` has raised or skipped.
+        self._seen_topic_errors = 0
 
     def append(
         self,
@@ -161,8 +164,20 @@ class ProducerEngine:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record to a batch of its partition, as `RecordAccumulator.append` does."""
-        return self.records.append(topic, key, value, partition, timestamp, headers)
+        """Append a record to a batch of its partition, as `RecordAccumulator.append` does.
+
+        A caller without a waiting line repeats the call until the record is appended. So the call raises an
+        error of the topic that has occurred since the last call that raised one.
+        """
+        records = self.records
+        records.seen_topic_errors = self._seen_topic_errors
+        try:
+            return records.append(topic, key, value, partition, timestamp, headers)
+        except KprotoError:
+            self._seen_topic_errors = records.topic_error_count
+            raise
+        finally:
+            records.seen_topic_errors = math.inf
 
     def flush(self) -> None:
         """Let all buffered records be sent without waiting for linger.ms."""

@@ -322,6 +322,21 @@ def test_an_unknown_partition_raises_after_a_second_metadata_request(broker: str
         assert time.monotonic() - called_at < 10
 
 
+def test_all_tasks_that_wait_for_an_unknown_topic_raise_the_same_error(broker: str) -> None:
+    """The Metadata responses that fail the first task also fail the others, without further requests."""
+
+    async def main() -> None:
+        async with AsyncProducer(broker) as producer:
+            await producer.send("t", b"x")
+            before = producer.metrics().value("request-total")
+            sends = [producer.send("nowhere", b"x") for _ in range(50)]
+            errors = await asyncio.gather(*sends, return_exceptions=True)
+            assert {type(error) for error in errors} == {UnknownTopic}
+            assert producer.metrics().value("request-total") - before < 10
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_a_record_that_is_too_large_affects_no_other(broker: str) -> None:
     with Producer(broker) as producer:
         with pytest.raises(BrokerError, match=r"MESSAGE_TOO_LARGE .*max_request_size is 1048576"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -229,26 +230,33 @@ class Clock:
         return self.now
 
 
-def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None:
+def test_an_error_of_a_topic_is_raised_by_all_sends_that_waited_for_it() -> None:
     clock = Clock()
     records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
+
+    def send(seen_topic_errors: float) -> None:
+        """Send as a call that began to wait after `seen_topic_errors` errors. A new call never waited."""
+        records.seen_topic_errors = seen_topic_errors
+        assert records.append("t", None, b"v", None, 0, ()) is None
+        assert records.why_waiting == "no metadata for topic 't' yet"
+        assert not records.waits_for_memory
+
+    new = math.inf
     error = IllegalState("no such topic")
     records.fail_waiting_sends("t", error)  # No send waits for the topic yet, so the error is dropped.
-    assert records.append("t", None, b"v", None, 0, ()) is None
-    assert records.why_waiting == "no metadata for topic 't' yet"
-    assert not records.waits_for_memory
+    assert records.topic_error_count == 0
+    send(new)
     records.fail_waiting_sends("t", error)
-    clock.now += SENDER_WAKEUP_MS
-    with pytest.raises(IllegalState, match="no such topic"):
-        records.append("t", None, b"v", None, 0, ())
-    # The send above waited for the topic and has raised the error. No send waits now, so another error is
-    # dropped.
-    records.fail_waiting_sends("t", error)
-    assert records.append("t", None, b"v", None, 0, ()) is None
-    # A send drops an error that is older than SENDER_WAKEUP_MS.
-    records.fail_waiting_sends("t", error)
+    for _ in range(2):
+        with pytest.raises(IllegalState, match="no such topic"):
+            send(seen_topic_errors=0)
+    # Later sends request metadata again.
+    send(new)
+    send(seen_topic_errors=1)
+    # After SENDER_WAKEUP_MS the error is dropped when another topic fails.
     clock.now += SENDER_WAKEUP_MS + 1
-    assert records.append("t", None, b"v", None, 0, ()) is None
+    records.fail_waiting_sends("another topic", error)
+    send(seen_topic_errors=0)
 
 
 def test_new_metadata_of_a_topic_replaces_its_error() -> None:
@@ -257,6 +265,7 @@ def test_new_metadata_of_a_topic_replaces_its_error() -> None:
     records.fail_waiting_sends("t", IllegalState("no such topic"))
     records.set_route("t", 1, [0])
     records.forget_topic("t")
+    records.seen_topic_errors = 0
     assert records.append("t", None, b"v", None, 0, ()) is None
     assert records.why_waiting == "no metadata for topic 't' yet"
 
