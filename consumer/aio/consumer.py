@@ -225,9 +225,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """Wait indefinitely for the next record, and return it.
 
-        The call marks the record of the previous call as processed. An iteration reports its progress at
-        intervals of up to a second, so an auto commit may omit records that were processed since the last
-        report.
+        Each call marks the record of the previous call as processed. The progress is reported at intervals of
+        up to a second, so an auto commit may omit records that were processed since the last report.
         """
         return await anext(self._record_iterator)
 

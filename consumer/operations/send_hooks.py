@@ -164,7 +164,7 @@ class SendHooks:
     async def _call_serializer(
         self, serializer: Callable[..., Any], part: str, topic: str, value: Any, headers: Headers
     ) -> Any:
-        """Return the serializer's result, awaited if necessary. Raises SerializationError."""
+        """Return the serializer's result, awaited if necessary. Raises SerializationError if it fails."""
         try:
             data = serializer(topic, value, headers)
             if hasattr(data, "__await__"):

@@ -39,8 +39,8 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     def set_place(self, delivery: Delivery) -> ProducerMessage:
         """Set the message's partition, offset and timestamp from its delivery, and return the message.
 
-        If a blocking producer's delivery has not ended, wait for its end. A delivery of an asyncio producer
-        must have ended. Raises the error of a failed delivery.
+        Wait for the delivery if a blocking producer has not ended it yet. The delivery of an asyncio producer
+        must have ended before the call. Raises the error of a failed delivery.
         """
         record = delivery.result()
         self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp

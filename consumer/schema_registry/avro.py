@@ -172,7 +172,7 @@ class AsyncAvroSerializer(_Encoder):
 
 
 def fastavro_module() -> Any:
-    """Return the module fastavro. Raises MissingExtra."""
+    """Return the module fastavro. Raises MissingExtra if it is not installed."""
     try:
         return import_module("fastavro")
     except ImportError:

@@ -148,9 +148,9 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
                 path.pop()
                 continue
             pending_imports = [name for name in file.dependency if name in remaining]
-            # If the path has more entries than files remain, its imports form a cycle. The path's last file
-            # is then added before the files that it imports, and `_add_file` raises InvalidSchema for the
-            # missing import.
+            # If the path is longer than the number of remaining files, a file occurs in it twice, so the
+            # imports form a cycle. The path's last file is then added before the files that it imports, and
+            # `_add_file` raises InvalidSchema for the missing import.
             if pending_imports and len(path) <= len(remaining):
                 path.append(pending_imports[0])
                 continue

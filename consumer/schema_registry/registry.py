@@ -199,7 +199,8 @@ class Registry:
     def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
         """Return the schema that `text` defines, with the registered schemas to which it refers.
 
-        The schema itself need not be registered. Raises NoSuchSchema and RegistryFailed.
+        The schema itself need not be registered. Raises NoSuchSchema if a reference is not registered, and
+        RegistryFailed if the registry cannot be reached or rejects the request.
         """
         return _SchemaReader(self, "").read(_definition(text, references, kind), "the schema")
 
@@ -385,7 +386,7 @@ class _SchemaReader:
         return Schema(str(response["schema"]), str(response.get("schemaType") or "AVRO").upper(), names)
 
     def _reference_fields(self, reference: object, description: str) -> tuple[str, str, str]:
-        """Return the name, the subject and the version of a reference. Raises InvalidReferences."""
+        """Return the name, subject and version of a reference. Raises InvalidReferences if one is missing."""
         is_object = isinstance(reference, dict)
         values = [cast("Any", reference).get(key) if is_object else None for key in Reference._fields]
         if None in values:

@@ -45,7 +45,10 @@ class KerberosLogin:
         return self._first_message
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return the response to a challenge, or None if the exchange is complete. Raises SaslFailed."""
+        """Return the response to a challenge, or None if the exchange is complete.
+
+        Raises SaslFailed if Kerberos rejects the challenge, or if the broker requires a security layer.
+        """
         if self._has_chosen_layer:
             return None
         try:

@@ -106,7 +106,7 @@ class Security:
         return self.tokens is not None or self.kerberos is not None
 
     def token_source(self, host: str) -> TokenSource | KerberosSource:
-        """Return the source of tokens; with Kerberos, the source of logins at the broker `host`."""
+        """Return the source of tokens or, with Kerberos, of the credentials for the broker `host`."""
         if self.kerberos is not None:
             return KerberosSource(self.kerberos, host)
         assert self.tokens is not None

@@ -118,12 +118,12 @@ class Pipe:
         self._read_error: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
-        """Start the handshake, and return the first bytes to send. Raises TlsFailed."""
+        """Start the handshake, and return the first bytes to send. Raises TlsFailed if this is impossible."""
         self._continue_handshake()
         return self._out.read()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Process received bytes. Raises TlsFailed.
+        """Process received bytes. Raises TlsFailed if the handshake or the decryption fails.
 
         After each call of `feed`, check `outgoing`, `secured` and `read_into`.
         """

@@ -194,7 +194,7 @@ def answer_assign(clock_us: Callable[[], int]) -> Callable[[Question], Answer]:
 
 
 def to_json(group: AssignorInput) -> Answer:
-    """Return the assignment and the outcome of each partition as JSON."""
+    """Return the assignment as JSON, and for each partition its previous owner, its owner and the reason."""
     return {
         "assignor": group.assignor.name,
         "assignment": to_plan(group.assign()),

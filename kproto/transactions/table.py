@@ -266,7 +266,7 @@ def _on_end_txn(context: TransactionContext, call: RequestReceived[EndTxnRequest
     _dispatch(context, kind, call.request.transactional_id, call)
 
 
-# Request class -> handler. Requests for one transactional id are dispatched to the table.
+# Request class -> handler. The handlers of requests for one transactional id look up their cell in `TABLE`.
 _REQUEST_HANDLERS: Final[
     Mapping[type[Message], Callable[[TransactionContext, RequestReceived[Any]], None]]
 ] = {

@@ -23,7 +23,7 @@ SECRETS = ("wr0ng-secret", *secured_kafka.USERS.values())
 
 @contextlib.contextmanager
 def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
-    """Run an "embedded" or a "real" broker with TLS, SASL, ACLs and the topic flights."""
+    """Run an "embedded" or a "real" broker with TLS, SASL, ACLs and the topic "flights"."""
     if kind == "embedded":
         with secured_kafka.embedded_kafka(folder) as broker:
             yield broker

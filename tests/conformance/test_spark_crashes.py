@@ -172,7 +172,7 @@ def committed(folder: Path) -> list[str]:
 def copied(
     kafka: Filled, topic: str, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 ) -> list[tuple[int, int]]:
-    """Return (partition, value) of each record of a topic, after every transaction has ended."""
+    """Wait until every transaction has ended, and return (partition, value) of each record of a topic."""
     records_read: list[tuple[int, int]] = []
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 

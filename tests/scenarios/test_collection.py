@@ -157,8 +157,9 @@ MEASURED = {
     ],
 )
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """The model loses about as many records as the original did in its worst run, if the topic grows at
-    `grow_at`.
+    """If the topic gets partitions at `grow_at`, the model loses about as many records as the real client.
+
+    The number of the real client is from its worst measured run.
     """
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130

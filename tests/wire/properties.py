@@ -217,7 +217,7 @@ def places(data: bytes) -> list[int]:
 def corruptions(data: bytes) -> Iterator[bytes]:
     """Yield copies of `data` in which one byte is 0, 1, 0x7F, 0x80, 0xFF, or one more than in `data`.
 
-    If the changed byte is a length, it means null, zero, a large number, or one more than the real length.
+    If the changed byte is a length, the copy's length is null, zero, a large number, or one too large.
     """
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:

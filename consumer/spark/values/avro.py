@@ -187,7 +187,7 @@ class _AvroDecoder:
         if max(positions) < 0:
             raise Mismatch(
                 f"{path or 'the value'} is a union of several types in the writer's schema, and "
-                "the reader's schema has other types"
+                "the reader's schema has none of them"
             )
         for branch, position in zip(writer.branches, positions, strict=True):
             index = target.get_field_index(f"member{position}") if pa.types.is_struct(target) else -1

@@ -211,7 +211,8 @@ def _on_list_offsets_response(
     """Send the next ListOffsets request of initialize, Seek or an out-of-range check.
 
     After the last response of Seek, fetch if the offset is in the log or at its end, and restart otherwise.
-    `_handle_out_of_range` continues after the last response of the check. An error leads to a restart.
+    After the last response of an out-of-range check, call `_handle_out_of_range`. After an error in any of
+    these responses, restart.
     """
     result = parse_list_offsets(response)[reader.tp]
     if result.error:

@@ -80,7 +80,7 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Send Metadata and FindCoordinator again, once, when the first broker connection is open.
+    """Repeat Metadata and FindCoordinator when the first broker connection is open.
 
     A connection to a bootstrap address does not count as a broker connection, because the node id of its
     broker is unknown.

@@ -1,4 +1,4 @@
-"""Consumers' operations that need no request return immediately, and pass valid arguments to the engine."""
+"""Operations of a consumer that need no request check their arguments, and return immediately."""
 
 from __future__ import annotations
 

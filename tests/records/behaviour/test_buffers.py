@@ -1,5 +1,6 @@
-"""Arrays are rejected as keys, values and headers. Views of any element size and stride are written as their
-bytes.
+"""An `array` is rejected as a key, value or header. Of a `memoryview`, the bytes of its elements are written.
+
+The elements of the view may have any size and stride.
 
 `len()` of an array counts its elements and not its bytes, so an array would be encoded with a wrong length.
 The batch would have a valid checksum, but no consumer could read it.

@@ -435,9 +435,10 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort(kind: type) -> None:
-    """The coordinator may have added the partition although no response arrived. So a late batch of the
-    aborted transaction could join the next transaction. Before Kafka 2.5 the producer cannot bump its epoch
-    to fence the batch.
+    """The coordinator may have added the partition although the response to this request did not arrive.
+
+    If the request arrived only after the abort, it would add the partition to the next transaction. Before
+    Kafka 2.5 the producer cannot bump its epoch to fence such a request.
     """
     play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

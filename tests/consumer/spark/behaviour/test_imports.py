@@ -87,8 +87,7 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """A stream needs Spark 4.2. In an older Spark, the first call of a method of the stream reader raises an
-    error.
+    """A stream needs Spark 4.2. In older releases, each method of the stream reader raises an error.
 
     If kproto raised the error before the first call, Spark 4.0 and 4.1 would replace it with another error.
     Spark calls `latestOffset` first for a new query, and `initialOffset` first for a resumed one.

@@ -572,9 +572,9 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """The next subscription contains a generation whose SyncGroup failed, as in Java.
+    """After a SyncGroup fails, the next subscription contains its generation, as in Java.
 
-    The subscription still contains the owned partitions.
+    The subscription also contains the owned partitions.
     """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))

@@ -672,8 +672,8 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 def test_sticky_assignments_have_no_initial_counts() -> None:
     """The user data of the assignor "sticky" does not contain the initial partition counts (M206).
 
-    sarama's members copy the user data of their assignment into their next JoinGroup. If this data contained
-    the counts, they would send the counts back.
+    sarama's members copy the user data of their assignment into their next JoinGroup. If the assignment
+    contained the initial counts, their JoinGroup would contain these counts, too.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
