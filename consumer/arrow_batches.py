@@ -310,8 +310,8 @@ def murmur2(keys: Any) -> Int64s:
     starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     hashes = np.uint32(_MURMUR2_SEED) ^ sizes.astype(np.uint32)
     m = np.uint32(_MURMUR2_MULTIPLIER)
-    # Each iteration hashes the word of 4 bytes with this index in every key that is long enough. If the word
-    # is incomplete because the key ends, the iteration hashes the last 1 to 3 bytes instead.
+    # A key consists of words of 4 bytes. Each iteration hashes one word of every key that is long enough. If
+    # a key ends within this word, the iteration hashes the key's last 1 to 3 bytes instead.
     for word_index in range(int(sizes.max(initial=0)) // 4 + 1):
         positions = starts + 4 * word_index
         word_rows = np.flatnonzero(sizes >= 4 * word_index + 4)

@@ -532,8 +532,9 @@ class Admin(BoundToProcess, Block):
         """Set the quotas of each entity; None removes a quota (KIP-546).
 
         Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
-        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
-        With `validate_only` the changes are checked but not made. Java: Admin.alterClientQuotas.
+        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity, if
+        the broker rejects a change. With `validate_only` the changes are checked but not made. Java:
+        Admin.alterClientQuotas.
         """
         run_to_end(
             self._operations.alter_client_quotas(changes, validate_only=validate_only, timeout=timeout)

@@ -100,8 +100,8 @@ def check_partitions(
 ) -> None:
     """Raise ConfigError unless an option's JSON names exactly the assigned partitions.
 
-    Each topic in `topics` must have an assigned partition. The error shows the assigned partitions, and the
-    topics without an assigned partition. If no such topic exists, it shows the JSON's partitions instead.
+    Raise it also if a topic in `topics` has no assigned partition. The error then shows these topics;
+    otherwise it shows the JSON's partitions. In both cases it shows the assigned partitions.
     """
     named_set, assigned_set = set(named), set(assigned)
     unread_topics = set(topics) - {p.topic for p in assigned_set}

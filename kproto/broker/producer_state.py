@@ -19,8 +19,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * Attempts to write the first batch of a transaction are remembered until a batch or a marker of the producer
   is stored (VerificationStateEntry).
 
-* The first stored batch of a transaction must not start at a higher sequence than the lowest one of the
-  remembered attempts of the same epoch.
+* The first stored batch of a transaction must not skip a remembered attempt of the same epoch: no such
+  attempt may have a lower first sequence than the batch.
 
 * The state of a producer expires if the producer writes nothing for `producer.id.expiration.ms`.
 

@@ -305,7 +305,8 @@ class TransactionManager:
     def _discard_records_and_offsets(self, error: KprotoError) -> None:
         """Fail the undelivered records of this transaction, and drop its offsets.
 
-        Records that were already sent do not fail yet if the abort has to wait for their responses.
+        If the coordinator cannot bump epochs, an abort waits for the responses to the sent batches. So the
+        records of these batches do not fail here.
         """
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:

@@ -142,8 +142,8 @@ class DelayedFetch:
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
         """Return the elements of `results` that the response contains.
 
-        The response contains no results if Fetch is throttled, and only the changed ones in an incremental
-        fetch.
+        The response to a throttled Fetch contains no results. The response to an incremental fetch contains
+        only the results that have changed since the last response. Any other response contains all results.
         """
         if self.broker.throttle_times.get(self.call.api_key):
             self.broker.fetch_sessions.decline_session(self.context)

@@ -5,8 +5,8 @@ positions, return records. If poll returns records, it sends the next fetches fi
 
 Normally poll waits no longer than its timeout. While it waits:
 
-* ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records. At its timeout, poll
-  returns buffered records even if the coordinator is still unknown (M121).
+* ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records. When poll's timeout has
+  passed, poll returns buffered records even if the coordinator is still unknown (M121).
 
 * In 2.6, onJoinPrepare waits for its commit even beyond poll's timeout. In 4.3, poll returns at its timeout,
   even if the commit is not complete (M75).

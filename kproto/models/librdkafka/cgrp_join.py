@@ -2,9 +2,8 @@
 
 * A join needs metadata for all subscribed topics, and at least one topic that exists.
 
-* The interval between two JoinGroup requests is at least one second, or two seconds if the earlier request
-  failed. After MEMBER_ID_REQUIRED, an unassign or a Metadata response, the next JoinGroup is sent
-  immediately.
+* A JoinGroup is sent at least one second after the previous one, or two seconds if the previous one failed.
+  But after MEMBER_ID_REQUIRED, an unassign or a Metadata response, it is sent immediately.
 
 * JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, and ILLEGAL_GENERATION resets the generation. A
   response with MEMBER_ID_REQUIRED contains the member id for the next JoinGroup. After ILLEGAL_GENERATION or

@@ -128,9 +128,7 @@ class GroupSession:
             self.client.wake(self.group, "check")
 
     def report(self, error: GoError, partition: TopicPartition | None = None) -> None:
-        """Report an error on the group's Errors channel. An error of a partition is reported as a
-        ConsumerError.
-        """
+        """Report an error on the group's Errors channel, with `partition` as a ConsumerError."""
         self.group.report(error if partition is None else errors.as_consumer_error(error, partition))
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:

@@ -64,7 +64,7 @@ Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 
 def wrong_fields(world: LyingCluster, wire: Wire, key: int, version: int, body: bytes) -> bytes:
-    """Change one random field, or less often three: an error code, a leader, a list and so on."""
+    """Change one or three random fields, such as an error code, a leader or a list."""
     correlation, response = decode_response(body, response_class(key), version)
     for _ in range(world.lies.choice([1, 1, 3])):
         change_a_field(response, world.lies)

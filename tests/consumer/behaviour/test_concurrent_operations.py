@@ -367,8 +367,8 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
 
 
 def test_partitions_of_returns_the_current_partitions() -> None:
-    """`partitions_of` requests metadata on each call. If no client reads the topic, no other request would
-    refresh its metadata.
+    """`partitions_of` requests metadata on each call, because no other request refreshes the metadata of a
+    topic that the client does not read.
     """
     world = World({"t": 1})
     a = world.consumer()
@@ -415,7 +415,7 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
     """The new owner does not read records that the previous owner has read.
 
     The new owner notices the re-creation of the topic only after it has taken over the partition. It must
-    not reset its position then.
+    not reset its position then, because the position already belongs to the new topic.
     """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]

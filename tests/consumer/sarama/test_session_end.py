@@ -446,8 +446,8 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
     """The member leaves the group even if a timeout cancels `close`.
 
-    Regression: after the cancellation, the client sent heartbeats and stayed in the group, but no handler
-    read the client's partitions.
+    Regression: the client stayed in the group after the cancellation and continued its heartbeats, although
+    no handler read its partitions any more.
     """
 
     class Sleeps(AsyncRecordingHandler):
