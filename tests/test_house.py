@@ -195,8 +195,9 @@ def imported_modules(path: Path, names: Set[str]) -> set[str]:
 
 
 def statement_modules(statement: Sequence[str], names: Set[str]) -> list[str]:
-    """Return the modules of `names` that a statement imports. A statement is given as its module and
-    its imported names.
+    """Return the modules among `names` that an import statement imports.
+
+    `statement` contains the statement's module, and then the names that are imported from this module.
     """
     base, *imported = statement
     members = [name for name in imported if name in names]

@@ -11,8 +11,8 @@
 Rules:
 
 * The span "send" of a record is a child of the current span. The context of the span "send" is added to the
-  record's headers, by default as `traceparent` and `tracestate` (W3C). It replaces a context that the headers
-  already contain.
+  record's headers, by default as `traceparent` and `tracestate` (W3C). If the headers already contain a
+  context, that context is replaced.
 
 * The span "send" ends when the record is queued, as with OpenTelemetry's interceptors for Java's clients,
   because an interceptor cannot match an acknowledgement to the record that was sent.

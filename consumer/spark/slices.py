@@ -5,8 +5,9 @@ to the end of each log, this has two consequences:
 
 * A later action must read to the current ends, so its tasks look up the ends again.
 
-* The first action must keep the planned ends. If Spark loses an executor and recomputes a range, the rows
-  must be the same. If they differ, Spark 4.2 fails the job, and older versions lose and duplicate rows.
+* The first action must read to the planned ends. If Spark loses an executor and recomputes a range, the range
+  must contain the same rows as before. If the rows differ, Spark 4.2 fails the job, and older versions lose
+  and duplicate rows.
 
 A task determines whether the plan was made for its own action. In Spark 4.2 and newer, an action's id is a
 UUID that begins with its time. The task compares this time with the time of the plan.

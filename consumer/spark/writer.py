@@ -188,7 +188,8 @@ class RowWriter:
             if isinstance(error, UnknownTopic):
                 partition_is_unknown = "partition" in self.columns and error.request == "Produce"
                 error.add_note(_PARTITION_HINT if partition_is_unknown else _TOPIC_HINT)
-            # Buffered records belong to a failed task, and must not be sent with the rows of the next task.
+            # Records that are still buffered belong to this failed task, and must not be sent with the rows
+            # of the next task.
             _producers.pop(self.options.key, None)
             producer.kill()
             raise

@@ -61,7 +61,7 @@ class CachedPartition:
     order: int
     high_watermark: int = -1
     log_start_offset: int = -1
-    # The partition that has to change before it is read again; None if it is read by the next fetch.
+    # The broker's partition while this partition is idle (see above); None while fetches read this partition.
     idle: Partition | None = None
 
     def is_unchanged(self, data: PartitionData) -> bool:

@@ -191,9 +191,9 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
     """Decode the response to a request of `version`; return its correlation id and its body.
 
-    A response frame contains neither the API key nor the version, so the caller must know which request it
-    answers. A connection returns its responses in the order of the requests, and each repeats the correlation
-    id of its request. Raises DecodeError for malformed bytes.
+    A response frame contains neither the API key nor the version, so the caller must know which request the
+    frame answers. A connection returns its responses in the order of the requests, and each response repeats
+    the correlation id of its request. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, body_version(response, version, frame, end))

@@ -83,12 +83,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Request:
-    """The results of an HTTP request: the assigned offset of partition 0, the offset of the first message,
-    and the error of seek.
-    """
+    """The results of an HTTP request to the document's program."""
 
+    # The assigned offset of partition 0, after the request's polls.
     assigned: int | None
+    # The offset of the first message that these polls return.
     first: int | None
+    # The error of seek.
     seek: str
 
 

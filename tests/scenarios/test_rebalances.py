@@ -28,7 +28,7 @@ UNMET_IN_S4_3 = {"sarama-cluster": NO_STATIC_MEMBERS, "kafka-go": NO_STATIC_MEMB
 def pairs(values: Sequence[object]) -> list[Any]:
     """Return each pair of an element of `values` and a scenario.
 
-    The quick tests run each scenario with one value. They skip S4-2 and S4-7, which run many worlds.
+    The quick tests run each scenario with one value. They skip S4-2 and S4-7, which simulate many clusters.
     """
     return [
         pytest.param(

@@ -317,8 +317,8 @@ class OffsetLookup:
     def reset_out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        `why` replaces the default text of the reason that is reported. With the policy "none", the
-        partition is not reset, and poll raises OffsetOutOfRange.
+        `why` replaces the text "offset ... is out of range" in the reported reason of the reset. With the
+        policy "none", the partition is not reset, and poll raises OffsetOutOfRange.
 
         If the fetch after the previous reset failed with OFFSET_OUT_OF_RANGE again, the lookup waits for a
         backoff. Each further reset increases the backoff.

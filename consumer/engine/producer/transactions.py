@@ -179,8 +179,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The earlier call has begun the operation. If Ctrl-C interrupted the earlier call before that
-                # point, the code below begins the operation.
+                # The earlier call has begun the operation. (If Ctrl-C interrupted that call too early, the
+                # code below begins the operation.)
                 return current_call
         next_state = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)

@@ -93,8 +93,8 @@ def _decimals(lanes: Lanes, lane_ids: Ints, start: Ints, stop: Ints, target: Any
     """Convert big-endian numbers to Arrow's little-endian decimals of 16 bytes.
 
     As Java's BigInteger requires, a number has at least one byte. A number may begin with bytes that only
-    repeat its sign. If a number is too large, its lane fails, and the row of this lane contains an arbitrary
-    value.
+    repeat its sign. If a number is too large, the error is stored for its lane, and the lane's row in the
+    returned column contains an arbitrary value.
     """
     size = stop - start
     lanes.fail(lane_ids, size == 0, f"{path} is a decimal without bytes")

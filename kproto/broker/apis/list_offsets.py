@@ -130,7 +130,7 @@ def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListO
 
 
 def _find_by_timestamp(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
-    """Return the first record before `end` with this timestamp or a later one; None if no record has one."""
+    """Return the first record before `end` that is not older than `timestamp`, or None."""
     return _if_before(end, partition.log.first_at(timestamp))
 
 

@@ -223,8 +223,8 @@ def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
     """Deliver queued items, and finish the poll if it is full or its timeout has expired.
 
-    The delivery stops at a rebalance event until its callback has returned. Without a poll, items are removed
-    from the queue only during close(). Follows rd_kafka_q_serve_rkmessages.
+    The delivery stops at a rebalance event until the callback of this event has returned. While no poll is
+    open, items are removed from the queue only during close(). Follows rd_kafka_q_serve_rkmessages.
     """
     open_poll = state.open_poll
     while state.queue and state.rebalance_in_callback is None and (open_poll is not None or state.closing):
@@ -240,7 +240,7 @@ def serve_queue(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _deliver(state: LibrdkafkaState, item: QueuedOp, out: Out) -> None:
-    """Deliver one item of the queue. Without a poll, only rebalance events reach the application."""
+    """Deliver one queued item. While no poll is open, the application gets only rebalance events."""
     open_poll = state.open_poll
     if isinstance(item, RebalanceOp):
         _invoke_rebalance_callback(state, item, out)

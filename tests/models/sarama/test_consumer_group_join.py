@@ -301,7 +301,8 @@ def test_a_failed_lookup_before_a_join_uses_one_retry(retries: int) -> None:
     assert stage.run(10_000, until=lambda: a.has_printed("error"))
     assert a.has_printed("error KError(16)")
     assert requests_of(a, "Join") == []
-    # The first lookup uses no retry. With one retry, two more lookups fail: the first of them uses the retry.
+    # The first lookup uses no retry. If one retry is allowed, the second lookup uses it, and the third lookup
+    # fails when no retry is left.
     assert len(requests_of(a, "Find")) == 1 + 2 * retries
     if retries:
         times = [time_of_request(a, "Find", number) for number in range(3)]

@@ -247,8 +247,9 @@ def remove_leaving_members(
     if reasons:
         _rebalance_after_removal(context, group, reasons)
     else:
-        # The request has removed at most pending member ids, which may complete the join phase. Kafka's
-        # coordinator instead starts a rebalance when it removes one, even in a Stable group.
+        # The request has removed no members, but perhaps pending member ids. Their removal may complete the
+        # join phase. Kafka's coordinator instead starts a rebalance when it removes a pending member id, even
+        # in a Stable group.
         complete_join_if_all_joined(context, group)
 
 
