@@ -3,12 +3,12 @@
 A worker ends when Spark has enough rows for ``limit`` or ``take`` and closes the worker's connection. A
 worker also ends after a minute without work. Neither is an error.
 
-The daemon that forked the worker nevertheless prints "PySpark daemon failed to flush the output to the worker
-process" and the traceback of a BrokenPipeError, as if the query had failed. This module suppresses only these
-messages. The filter is installed in two ways:
+The worker nevertheless prints "PySpark daemon failed to flush the output to the worker process" and the
+traceback of a BrokenPipeError, as if the query had failed: it runs the code of the daemon from which it was
+forked. This module suppresses only these messages. The filter is installed in two ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts this daemon for the
-  workers that run tasks (also of ``mapInArrow``), but not for the processes that plan queries.
+  workers that run tasks (including those of ``mapInArrow``), but not for the processes that plan queries.
 
 * In any other session, a worker of Spark's own daemon installs the filter when it imports this package.
 

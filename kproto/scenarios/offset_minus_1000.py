@@ -6,8 +6,8 @@ called "the document" here.
 For each HTTP request, the program assigns partition 0 at an offset, seeks to the same offset, and polls.
 
 If the program subscribes in each HTTP request, instead of once at its start, the outcome depends on the
-timing. The response to some HTTP requests begins at the committed offset, and shows an assignment with the
-offset -1000.
+timing. Some HTTP responses show an assignment with the offset -1000, and their first message is the one at
+the committed offset instead of the requested offset.
 
 The document does not explain why. librdkafka's own thread joins the group, and the group's assignment is an
 event that waits until the application polls. Handling the event replaces the partitions that were assigned by

@@ -8,7 +8,7 @@
         assert [record.value for record in kafka.records("counts")] == [b"1"]
 
 A test works the same on the embedded broker and on a real one. Every call raises a KprotoError if the broker
-rejects the call or is down. `AsyncKafka` has the same calls as coroutines.
+rejects the call or is down. `AsyncKafka` has the same methods, as coroutines.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # The text of a request or response contains its name. So both have separate classes, even if their
-        # structs are equal.
+        # The text of an API's struct contains the name of the request or response. So a request and its
+        # response get separate classes for equal structs.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

@@ -64,7 +64,7 @@ class Package:
     def examples(self, most: int | None = None) -> settings:
         """Return Hypothesis settings for `most` examples, or for a fifth of `most` in the quick tests.
 
-        If the Hypothesis profile has more examples, the profile's number applies. A mutant gets up to 2000
+        If the profile of Hypothesis sets a larger number, this number applies. A mutant gets up to 2000
         examples, and its first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)

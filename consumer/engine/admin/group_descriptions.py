@@ -185,8 +185,8 @@ def describe_consumer_groups(
 ) -> Plan[dict[str, GroupDescription]]:
     """Describe groups of type "consumer" or "classic", as Java's DescribeConsumerGroupsHandler does.
 
-    Groups that are not of type "consumer" are described again as classic groups. If the deadline has passed
-    before this, they fail with RequestTimedOut.
+    Groups that are not of type "consumer" are then described as classic groups. If the deadline has passed
+    before the first request for classic groups, these groups fail with RequestTimedOut.
     """
     options = {"include_authorized_operations": include_authorized_operations}
     try:

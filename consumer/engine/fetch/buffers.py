@@ -76,8 +76,8 @@ SMALL_BATCH_BYTES = 1 << 20
 # converting fifty.
 ROWS_AHEAD = 64
 
-# Maximum size (bytes) of the fetches of one response that are decoded together. No record is returned until
-# all of these fetches are decoded.
+# The fetches of one response are decoded together until their total size (bytes) reaches this limit. No
+# record is returned until all of these fetches are decoded.
 MAX_JOINT_BYTES = 4 << 20
 
 

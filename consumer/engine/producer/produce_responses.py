@@ -247,8 +247,8 @@ class ProduceResponses:
     def _on_unexpected_sequence(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
-        If an earlier batch has neither succeeded nor failed, this batch is sent again after it. Otherwise,
-        the log lacks an earlier batch that cannot be sent again, and this batch is renumbered.
+        While an earlier batch is waiting or in flight, this batch is sent again after it. If all earlier
+        batches have ended, the numbers that the log lacks cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
         if self._has_earlier_batch(batch):

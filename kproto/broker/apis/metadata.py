@@ -195,8 +195,8 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
                 for topic in response.topics
                 if access.allows_topic(Operation.DESCRIBE, topic.name or "")
             ]
-        # If no topic is permitted, the narrowed request lists no topics. In version 0 it therefore requests
-        # all topics.
+        # If no topic is permitted, the narrowed request lists no topics. In version 0 such a request is for
+        # all topics, so the response contains topics to remove.
         elif not permitted:
             response.topics = []
         unique_denied = {(topic.name, topic.topic_id): topic for topic in denied}

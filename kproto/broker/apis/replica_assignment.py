@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# The maximum number of partitions that a request may create (Kafka's MAX_PARTITIONS_PER_BATCH). Kafka limits
-# the records that the controller writes for a request to the same number (MAX_RECORDS_PER_USER_OP).
+# The maximum number of partitions that a request may create (Kafka's MAX_PARTITIONS_PER_BATCH). In Kafka the
+# same limit applies to the records that the controller writes for a request (MAX_RECORDS_PER_USER_OP).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 

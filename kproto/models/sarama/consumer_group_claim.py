@@ -119,8 +119,8 @@ class GroupClaim(MessageReceiver):
         # Whether the claim starts at Offsets.Initial because the committed offset is out of range.
         self.is_reset = False
         self.canceled = False
-        # Whether the application has polled after the end of the session. This poll returned the handler's
-        # last message, and the handler will return.
+        # Whether the application has polled since the session ended. Such a poll takes at most the message
+        # that the handler holds, and then the handler returns.
         self.returning = False
         # Whether a cooperative rebalance revoked the claim. The session continues without it.
         self.revoked = False

@@ -237,7 +237,8 @@ class Operator(NetworkExchange):
         self.brokers[node] = self.create_broker(self.nodes[node])
         for node_id in dict.fromkeys(self._nodes_up_with(node)):
             self.cluster.nodes[node_id] = self.nodes[node_id]
-        # If all brokers are down, the one that stopped last has kept its partitions and groups until now.
+        # If all brokers were down, the one that stopped last still leads its partitions and coordinates its
+        # groups. This broker takes them over.
         for former in [broker for broker in self.cluster.nodes if broker not in self.brokers]:
             self._move_leaders_and_groups_from(former)
         for group in list(self.cluster.coordinator.group_ids()):

@@ -258,8 +258,8 @@ def test_a_member_joins_when_the_rebalance_timeout_has_passed_without_a_commit(
 ) -> None:
     """After max.poll.interval.ms the member stops retrying the commit, revokes and joins.
 
-    In kafka-clients 2.6 the commit may block poll for this time. The member has then left the group, and its
-    partitions are lost.
+    In kafka-clients 2.6 the commit may block poll for max.poll.interval.ms. The heartbeat thread then leaves
+    the group, and the partitions are lost.
     """
     consumer = committing(release, max_poll_ms=1_000)
     for _ in range(9):
