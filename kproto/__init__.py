@@ -117,8 +117,8 @@ def __dir__() -> list[str]:
 def _import_consumer() -> ModuleType:
     """Return the installed package `consumer`, even if the script's folder contains a consumer.py.
 
-    Warns if such a consumer.py exists. Raises ImportError if it was already imported, or if the package is
-    missing.
+    Warns if such a consumer.py exists. Raises ImportError if that file was already imported, or if the
+    package is not installed.
     """
     import sys
     from importlib.util import find_spec, module_from_spec, spec_from_file_location

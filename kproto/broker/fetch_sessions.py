@@ -67,8 +67,8 @@ class CachedPartition:
     def is_unchanged(self, data: PartitionData) -> bool:
         """Return whether the client has already received the high watermark and log start offset of `data`.
 
-        If `data` has a diverging epoch, the result is false: the epoch is sent again until the client fetches
-        from another offset.
+        If `data` has a diverging epoch, the result is false. So every response contains the epoch until the
+        client fetches from another offset.
         """
         if data.diverging_epoch.epoch >= 0:
             return False

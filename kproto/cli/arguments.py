@@ -33,8 +33,8 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 class HelpFormatter(argparse.HelpFormatter):
     """Formats help texts for the width of the terminal, without breaking words at their hyphens.
 
-    A group of exclusive options that is too long for one line is split. argparse itself breaks words at
-    hyphens, and never splits such a group.
+    A group of exclusive options that is too long for one line is split over several lines. argparse itself
+    breaks words at hyphens, but leaves such a group on one line.
     """
 
     def _split_lines(self, text: str, width: int) -> list[str]:

@@ -25,8 +25,8 @@ PART_BYTES = 1 << 20
 def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -> Iterator[list[Record]]:
     """Iterate over lists of at most `size` decoded records of a batch.
 
-    If a record is malformed, the lists before it are yielded, and then the error is raised. A list ends early
-    if its records have more than `PART_BYTES` bytes.
+    If a record is malformed, the error is raised instead of the list that would contain the record. Earlier
+    lists are yielded. A list ends early if its records have more than `PART_BYTES` encoded bytes.
 
     `max_decompressed` and the errors are the same as in `Batch.records`.
     """

@@ -225,8 +225,8 @@ def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed:
 
     `story` is the scenario's id. The error lists the parameters that this scenario takes.
 
-    `fixed` is the scenario's reason for taking no parameter. If `fixed` is empty, the error says which
-    scenarios take the parameter.
+    The error also contains `fixed`, the scenario's reason for taking no parameter. If `fixed` is empty, the
+    error says instead which scenarios take the parameter.
     """
     allowed = [name for name in PARAMETERS if name in set(takes)]
     for name, value in parameters.changed().items():

@@ -248,8 +248,8 @@ class _TupleLayouts(Layouts):
     ) -> Fill:
         """Return a `Fill` for blocks in which the fields of every element have the lengths `lengths`.
 
-        The `Fill` compares the bytes that encode the lengths, but does not unpack them. If the block is short
-        or an element has other lengths, the `Fill` calls the `Fill` in `layout` instead.
+        The returned `Fill` compares the bytes that encode the lengths, but does not unpack them. If the block
+        is short, or an element has lengths other than `lengths`, the `Fill` in `layout` reads the block.
         """
         codes, length_bytes = ">", list[tuple[int, bytes]]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):

@@ -14,8 +14,8 @@ Only schedules without ties are drawn. In a tie, two events may occur in either 
 In the model, a schedule has no tie if its result stays the same in three variations: on a slow network, with
 joins 300 ms earlier, and with joins 300 ms later.
 
-A seek immediately after an assign is a tie: if the old fetcher still runs, the seek fails with _STATE.
-Schedules therefore have a gap between assign and seek.
+A seek immediately after an assign is a tie: the seek fails with _STATE if the fetcher of the previous
+assignment still runs, and succeeds otherwise. Schedules therefore have a gap between assign and seek.
 
 A run with an unexpected result is repeated if its sleeps and polls took longer than planned. The last
 repetition has few parallel runs, because librdkafka's own threads may have waited for a CPU.

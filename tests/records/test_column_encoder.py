@@ -64,7 +64,7 @@ def test_the_builder_writes_the_same_bytes(records: list[Any], size: int, codec:
 def test_values_of_one_length_are_copied_as_a_matrix_and_the_bytes_are_the_same(
     steps: list[tuple[int, int]], length: int, more: int, size: int, codec: str, odd: str | None, cut: int
 ) -> None:
-    """Values of equal length are copied as a matrix. The batches have the same bytes as the builder's.
+    """Values of equal length are copied as a matrix, into the same bytes as `list_encoder` makes.
 
     The examples cover all widths of varints, one irregular record at each index, and column slices.
     """

@@ -481,8 +481,8 @@ class RecordAccumulator:
         """
         now, weights = self._clock(), route.cumulative_weights
         if not weights or now - route.weights_at >= WEIGHTS_MAX_AGE_MS:
-            # Soon after an unsealed batch was started, the sender adds the batch to `waiting`, too. `max`
-            # avoids counting the batch twice.
+            # A batch is in `filling` from its start until it is sealed. Soon after the start, the sender also
+            # adds it to `waiting`. `max` avoids counting the batch twice.
             loads = [max(len(queue.waiting), queue.filling is not NO_BATCH) for queue in route.candidates]
             max_load = max(loads)
             weights = list(accumulate([max_load + 1 - load for load in loads]))

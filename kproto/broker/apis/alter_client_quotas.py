@@ -31,8 +31,8 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The quotas of users and client ids, and those of IP addresses (QuotaConfig), with their maximum values. A
-# quota with None has no maximum, and may be fractional.
+# The quotas of users and client ids, and the quotas of IP addresses (QuotaConfig), with their maximum values.
+# A quota with a maximum must be a whole number. A quota with None has no maximum, and may be fractional.
 _USER_AND_CLIENT_QUOTAS: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,
