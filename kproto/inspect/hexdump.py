@@ -189,7 +189,7 @@ def _unescape(body: str, text: str) -> bytes:
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
         raise _text_error(
-            text, r"\0 before a digit is a zero byte or an octal escape; write the zero byte as \x00"
+            text, r"\0 before a digit may be a zero byte or an octal escape; write a zero byte as \x00"
         )
     data = bytearray()
     for match in _ESCAPE.finditer(body):

@@ -432,7 +432,8 @@ def _decode_slice(
     window = eights[start]
     # `min_width` is each row's smallest width so far: 0 means that a varint did not fit into its window.
     record_end, min_width = short_varints(window)
-    # `record_end` is still the record's length. The width and the start make it the position of the end.
+    # So far `record_end` is the length that the varint contains. The record ends at the start of the varint,
+    # plus the varint's width, plus this length.
     record_end += min_width
     record_end += start
     if not np.array_equal(record_end, end):

@@ -63,8 +63,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The node id of an item's broker, or None for any broker. An error fails the item, and a `Rest` postpones the
-# lookup.
+# The result of locating the broker of an item: its node id, None for any broker, an error that fails the
+# item, or a `Rest` that postpones the lookup.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 
