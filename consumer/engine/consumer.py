@@ -374,8 +374,8 @@ class ConsumerEngine:
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers.
 
-        The fetcher alone handles a partition whose buffer has become empty. For any other partition, `settle`
-        runs all parts of the engine.
+        If all these buffers have become empty, usually only the fetcher runs. Otherwise `settle` runs all
+        parts of the engine.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}

@@ -45,7 +45,8 @@ class Plan(NamedTuple):
         range whose rows it has already received.
 
         The result is False for a job on `df.rdd`, because such a job has no id. Before Spark 4.2, ids contain
-        no time. The result is then True for every action with an id, so the action reads to the planned ends.
+        no time. There the result is True for every action with an id, so every such action reads to the ends
+        of the plan.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:

@@ -26,8 +26,9 @@ Rules:
 * The marker's metadata contains the number of rows. If a repeated batch has a different number of rows, its
   rows have changed, and a warning is logged. This is not an error, because a query may select rows at random.
 
-* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs a different prefix.
-  Otherwise the batches after the restored state would be skipped, because they are already marked as written.
+* A query is identified by the id in its checkpoint. A query that starts from a restored copy of a checkpoint
+  needs a different PREFIX. Otherwise it would skip the batches after the restored state, because they are
+  already marked as written.
 
 * A marker expires like any committed offset: ``offsets.retention.minutes`` (by default a week) after its
   commit. If a query is killed during a batch and restarts after the marker has expired, it writes the rows of

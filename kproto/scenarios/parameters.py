@@ -28,8 +28,8 @@ class Parameter:
 
     `member_option` is the option of `ModelConfig` that the parameter replaces, or "" if it replaces none.
 
-    `taken_by` says which scenarios take the parameter. It is part of the error that every other scenario
-    raises.
+    `taken_by` says which scenarios take the parameter. The error for a parameter that a scenario does not
+    take contains this text.
     """
 
     option: str

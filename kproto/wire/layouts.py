@@ -6,8 +6,8 @@ these values. So the reader assumes that the next elements have the lengths of t
 * One `iter_unpack` reads all elements, lengths included. A loop, generated for the pattern of the lengths,
   compares the lengths of each element with those of the layout, and stores the element's values.
 
-* The loop stops at the first element with different lengths. If this element and the following ones share
-  another layout, the reader continues with that layout.
+* The loop stops at the first element with different lengths. If at least `MIN_RUN` elements from this one on
+  share another layout, the reader continues with that layout.
 
 * All other elements, and malformed input, are left to the reader of single elements.
 

@@ -42,8 +42,9 @@ def results(story: str) -> dict[str, Any]:
 def test_the_version_of_a_config_selects_the_request_versions_of_the_story(place: Place) -> None:
     """S1-7: with V0_10_2_1 sarama sends Fetch v3. Kafka 4 rejects it, so nothing is read or committed.
 
-    The version of OffsetCommit depends only on Retention. So the test observes it on a second client, whose
-    newer Config.Version allows commits.
+    The first client never sends OffsetCommit. So the test observes its version on a second client, whose
+    newer Config.Version allows commits. This version depends only on Offsets.Retention, which is equal in
+    both.
     """
     story: dict[str, int] = results("S1-7")["versions"]
     topic = topic_of(place, "versions", 1)

@@ -1,7 +1,8 @@
 """Java's consumer behaves as docs/lessons/002 concludes from its source.
 
-A Java program runs the document's scenarios with the consumers of kafka-clients 2.6.2 and 4.3.1. The test
-compares the exceptions of poll and the final assignment. The broker's initial rebalance delay is 1 s.
+A Java program runs the document's scenarios with the consumers of kafka-clients 2.6.2 and 4.3.1. The tests
+compare its output, such as the exceptions that `poll` throws, with the results of the scenarios. The broker's
+initial rebalance delay is 1 s.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from tests.conformance.recording_proxy import RecordedRequest
 pytestmark = pytest.mark.originals
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
-# sarama's Offsets.Retention, in ms. With a retention, the older releases send a version of OffsetCommit that
-# brokers still support.
+# sarama's Offsets.Retention, in ms. With a retention, the older releases send OffsetCommit v2. Without it,
+# they would send v1, which Kafka 4 rejects.
 HOUR_MS = 3_600_000
 
 

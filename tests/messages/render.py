@@ -230,7 +230,8 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
     Messages of one module share a class for equal structs of the same name. If structs of the same name
     differ, each has its own class, whose name starts with the name of the message.
 
-    A struct keeps the name that the module already declares for it, unless a different struct gets this name.
+    A struct keeps the name that the module already declares for it. The exception is a name that the module
+    also declares for a different struct of another message.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:

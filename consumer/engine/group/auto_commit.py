@@ -11,8 +11,8 @@
 * An error is reported once, even if the following commits fail with the same error. The commit of the next
   interval serves as the retry (M123).
 
-* The next poll also raises a broker's error that is not retriable, except CommitFailed and Fenced. With
-  `policy="java"` the poll raises no error of an automatic commit.
+* Besides the report, the next poll raises a broker's error, unless the error is retriable, CommitFailed or
+  Fenced. With `policy="java"` the poll raises no error of an automatic commit.
 """
 
 from __future__ import annotations

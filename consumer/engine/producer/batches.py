@@ -113,8 +113,8 @@ class ProducerBatch:
         self.order = order
         self.count = 0
         # Holds the records until the batch is encoded. The short format holds only their values. It is used
-        # while no record has a key or headers, and consecutive records share timestamps. In the general
-        # format, each record has four entries: timestamp, key, value and headers.
+        # while no record has a key or headers, and most records have the same timestamp as the record before.
+        # In the general format, each record has four entries: timestamp, key, value and headers.
         self.rows: list[Any] = []
         # In the short format: (index, timestamp in ms) of the first record in each run of equal timestamps.
         self.timestamp_runs: list[tuple[int, int]] = []

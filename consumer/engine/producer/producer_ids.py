@@ -96,8 +96,8 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue has no producer id or needs a new epoch, the current producer id is first assigned to the
-        queue: with its next epoch if the queue already had this id.
+        If the queue has no producer id or needs a new epoch, it first gets the client's current producer id
+        and epoch. If it already had this producer id, its own epoch is incremented instead.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

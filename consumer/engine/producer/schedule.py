@@ -55,7 +55,7 @@ class SendSchedule:
         # Topic -> its queues that wait for a leader.
         self._leaderless: dict[str, dict[PartitionQueue, None]] = {}
         # A heap of visits: (time (ms), number of the visit, queue). If a queue has to be visited earlier than
-        # planned, its planned visit stays in the heap, and is harmless.
+        # planned, its planned visit stays in the heap, and only reschedules the queue once more.
         self._visits: list[tuple[int, int, PartitionQueue]] = []
         self._visit_numbers = count()
 

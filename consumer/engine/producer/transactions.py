@@ -524,8 +524,9 @@ class TransactionManager:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
-            # Until the coordinator confirms the group (see `_on_added_to_transaction`), this request may
-            # still reach the coordinator after an abort.
+            # The next transaction needs a new epoch until the coordinator has confirmed the group (see
+            # `_on_added_to_transaction`), because AddOffsetsToTxn may still reach the coordinator after an
+            # abort.
             self._needs_new_epoch = self._bumps_epochs
             self._send(request, lambda call: self._on_group_added(group, call), node=self._coordinator_node)
         elif group not in self._group_coordinators:

@@ -86,7 +86,8 @@ def prepare_join(member: Member, out: Actions) -> None:
     """Revoke the partitions that the member cannot keep during the join, then send JoinGroup (M21).
 
     An eager member revokes all its partitions (M77). A cooperative member revokes the partitions of
-    unsubscribed topics (M78). If there are partitions to revoke, JoinGroup follows after `Released`.
+    unsubscribed topics (M78). If the member revokes, JoinGroup follows after `Released`. Otherwise it is sent
+    immediately.
     """
     if not member.is_prepared:
         member.is_leader, member.subscriptions = False, {}
