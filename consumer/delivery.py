@@ -117,7 +117,7 @@ class Delivery(msgspec.Struct, eq=False):
         return batch.error
 
     def _metadata(self) -> RecordMetadata:
-        """Return where the record was written. The delivery must have succeeded."""
+        """Return where the record was written. Call this method only after a successful delivery."""
         batch, index = current_location(self._batch, self._index)
         offset = None if batch.base_offset is None else batch.base_offset + index
         timestamp = batch.log_append_time
@@ -129,8 +129,8 @@ class Delivery(msgspec.Struct, eq=False):
         """Return the partition, the RecordMetadata (None after a failure), and the error (None after a
         success).
 
-        The delivery must have ended. Unlike `exception`, this method does not mark the failure as handled by
-        the application, so `flush` still raises NotDelivered.
+        Call this method only after the delivery has ended. Unlike `exception`, it does not mark the failure
+        as handled by the application, so `flush` still raises NotDelivered.
         """
         batch, _ = current_location(self._batch, self._index)
         return batch.partition, self._metadata() if batch.error is None else None, batch.error

@@ -100,8 +100,9 @@ class ProducerRuntime:
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
         """Wait as `wait` does, for memory. In asyncio, a change wakes only the first task in `line`.
 
-        The first task is the one with the lowest `place`. After its last wait in a line, a task must call
-        `leave_line`. In a blocking producer a change wakes all waiting threads, because they are few.
+        The first task is the one with the lowest `place`. When the task no longer has to wait, it must call
+        `leave_line`, which wakes the next tasks. In a blocking producer a change wakes all waiting threads,
+        because they are few.
         """
         return await self.wait(last_change, deadline)
 

@@ -165,8 +165,8 @@ def register(spark: SparkSession) -> None:
 def _active(spark: SparkSession) -> Generator[None]:
     """Make `spark` the JVM's active session, and afterwards restore the session that was active.
 
-    Spark looks for an existing data source of the same name in the active session. If another session were
-    active, Spark would reject a source that is registered only there. A session of Spark Connect has no JVM.
+    Spark rejects a registration if the active session already has a data source of this name, even if the
+    registration is for another session. A session of Spark Connect has no JVM, so nothing is changed.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:

@@ -41,8 +41,9 @@ The broker deliberately differs from Kafka in these points:
 
 * The topics __consumer_offsets and __transaction_state cannot be read.
 
-* A batch with a correct CRC is stored without validation of its records. Kafka rejects a malformed record
-  with INVALID_RECORD, whereas this broker delivers it to consumers.
+* The records of an uncompressed batch are decoded only if the topic is compacted, or if their timestamps must
+  be checked one by one (`record_validation`). Otherwise a malformed record is stored and delivered to
+  consumers, whereas Kafka rejects it with INVALID_RECORD.
 
 * Client quotas are stored and described, but have no effect. `Server.throttle` throttles clients.
 

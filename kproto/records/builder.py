@@ -298,8 +298,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        # A value is not of type bytes, a number is not in the tables of varints, or a header key is not
-        # cached.
+        # The code above does not cover this record: its value is not of type bytes, a number is not in the
+        # tables of varints, or a header key is not cached.
         except _UNCOMMON:
             pieces = self._encode_uncommon(timestamp, key, value, headers)
             size = sum(map(len, pieces))

@@ -566,7 +566,7 @@ class SubscriptionState:
         self.unrecorded: dict[PartitionState, None] = {}
         # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []
-        # A counter: its last value is the newest epoch, or the number of the newest entry in `_scheduled`.
+        # The last number that was given to an epoch or to an entry of `_scheduled`. No number is given twice.
         self._last_number = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
         # this number. If the number has grown since, another member may own the partitions of some

@@ -9,7 +9,8 @@ from ..call import Call
 from ..security.authenticator import ANONYMOUS
 from .authorization import Access, Authorization
 
-# The timestamps in a response that creates no token, or to a caller that may not renew or expire tokens.
+# The timestamp in a CreateDelegationToken response that creates no token, and in a response that denies the
+# caller a renewal or expiration.
 NO_TIME: Final = -1
 
 

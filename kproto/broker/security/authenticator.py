@@ -114,9 +114,9 @@ class SaslAuthenticator:
     def select_mechanism(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
         """Start a login with this mechanism; return False if the mechanism is not enabled.
 
-        For a re-authentication with a mechanism other than the session's, the result is True, but the
-        re-authentication fails: the next request closes the connection. `raw` is true if the SASL messages
-        have no request headers. `nonce` is the broker's part of the nonce of SCRAM.
+        A re-authentication must use the mechanism of the first login. For another enabled mechanism the
+        result is also True, but the broker closes the connection at the next request. `raw` is true if the
+        SASL messages have no request headers. `nonce` is the broker's part of the nonce of SCRAM.
         """
         if self.state is SaslState.COMPLETE:
             self.reauthenticated_at = now

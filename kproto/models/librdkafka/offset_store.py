@@ -20,7 +20,7 @@ An offset is *committed* when the group's coordinator has accepted it (M126).
   same applies after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
 
 * After UNKNOWN_MEMBER_ID the member loses its whole assignment. ILLEGAL_GENERATION has the same effect
-  outside a rebalance. During a rebalance it only fails the commit, which was sent with the previous
+  outside a rebalance. During a rebalance only the commit fails, because it was sent with the previous
   generation.
 """
 

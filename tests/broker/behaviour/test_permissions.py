@@ -545,9 +545,10 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         denied: dict[object, list[Acl]] = {"no permission": [], "other types": allow_all(*types)}
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
-        # The other operations do not suffice. They are tried only in the newest version of the request,
-        # because all versions share the check. The quick tests try only every fourth of these operations:
-        # for the request's first need from the first operation on, for the second need from the second on.
+        # No other operation suffices. The other operations are tried only with the newest version of the
+        # request, because the authorization does not depend on the version. The quick tests try only every
+        # fourth operation. The first need starts with the first operation, and the second need with the
+        # second.
         other_operations = [operation for operation in OPERATIONS if operation not in sufficient]
         tried = other_operations[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}

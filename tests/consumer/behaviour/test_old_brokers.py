@@ -34,14 +34,14 @@ SLOW = {"metadata_max_age_ms": 300_000}
 def member_of(world: World, **options: Any) -> Consumer:
     """Add a member that has read ten records of `t`, and has paused `t`.
 
-    The member does not notice that `t` is re-created until it sends another request: its metadata stays valid
-    for five minutes.
+    If `t` is re-created, the member does not notice it by itself: no fetch reads a paused partition, and the
+    member's metadata stays valid for five minutes.
     """
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**{**GROUP, **SLOW, **options})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 10)
-    a.pause(T0)  # While `t` is paused, no fetch detects the deletion.
+    a.pause(T0)
     world.run(1_000)
     return a
 
