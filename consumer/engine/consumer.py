@@ -313,9 +313,9 @@ class ConsumerEngine:
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
-        """Return buffered records in one step if no deadline, error or callback is due.
+        """Return buffered records in one step, if no deadline is due and no error or callback waits.
 
-        Otherwise no `Deliver` is added to the actions, and the caller sends PollBegan, Take and PollEnded.
+        Without a `Deliver` in the actions, the caller sends PollBegan, Take and PollEnded instead.
         Most polls need only one step.
 
         Usually a poll only frees space in buffers. Then only the fetcher is updated, because no deadline

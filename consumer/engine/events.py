@@ -74,10 +74,11 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """Poll in one step. The step succeeds if records are buffered and no deadline, error or callback is due.
+    """Poll in one step.
 
-    If the step succeeds, the engine returns a `Deliver`. If it returns no `Deliver`, the caller polls with
-    `PollBegan`, `Take` and `PollEnded` instead.
+    The step succeeds if records are buffered, no deadline is due, and no error or callback waits. The engine
+    then returns a `Deliver`. If it returns no `Deliver`, the caller polls with `PollBegan`, `Take` and
+    `PollEnded` instead.
     """
 
     limit: int

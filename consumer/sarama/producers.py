@@ -131,8 +131,8 @@ class AsyncQueueProducer(AsyncBlock):
         """Queue a message.
 
         Raises ConfigError if a field of the message has an invalid value, and IllegalState after `close`.
-        Raises RequestTimedOut if the results of earlier messages are not read. All other errors are returned
-        by `errors()`.
+        Raises RequestTimedOut if too many results of earlier messages stay unread for `max_block_ms`. All
+        other errors are returned by `errors()`.
         """
         if self._close_task is not None:
             raise IllegalState("this producer is closed; make a new one")

@@ -121,8 +121,8 @@ class QueueProducer(Block):
         """Queue a message.
 
         Raises ConfigError if a field of the message has an invalid value, and IllegalState after `close`.
-        Raises RequestTimedOut if the results of earlier messages are not read. All other errors are returned
-        by `errors()`.
+        Raises RequestTimedOut if too many results of earlier messages stay unread for `max_block_ms`. All
+        other errors are returned by `errors()`.
         """
         self._wait_for_room()
         try:

@@ -457,7 +457,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
 def _serve_request(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Serve one request. If the connection must be closed, return the reason, otherwise None."""
+    """Serve one request; return None, or the reason to close the connection."""
     authenticator = connection.authenticator
     if authenticator is not None:
         if authenticator.state is not SaslState.COMPLETE and len(frame) > MAX_UNAUTHENTICATED_SIZE:
@@ -525,7 +525,7 @@ def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None
 def _serve_frame(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Serve a request or a piece of one; return None, or the reason if the connection must be closed."""
+    """Serve a request or a piece of one; return None, or the reason to close the connection."""
     authenticator = connection.authenticator
     try:
         # The batches of a large Produce request are decoded as views of the frame, because the log copies

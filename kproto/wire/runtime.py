@@ -51,8 +51,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # The value 0 can also be encoded in several bytes, and then means null, too.
-            # The interpreter decodes it.
+            # Several bytes can also encode the value 0, which means null. The interpreter decodes it.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p

@@ -94,8 +94,10 @@ class Side:
         self.socket.socket.close()
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request and return the response. Return "waits" if none arrives, and "closed" if the
-        connection is closed.
+        """Send a request and return the response.
+
+        Return "waits" if no response arrives within `PATIENCE` seconds, and "closed" if the broker closes the
+        connection.
         """
         self.socket.send(request, version)
         return self.answer(request, version)

@@ -1,4 +1,6 @@
-"""In random schedules of faults, every record is read by one member of the group, and every future completes.
+"""After random faults, each partition has one owner, which reads it to its end.
+
+The future of each call completes, unless the member of the call was killed.
 
 Each schedule is derived from a seed. Brokers stop and restart, connections break, and coordinators and
 leaders move. Applications and callbacks are slow. The applications call seek and commit at random times, also

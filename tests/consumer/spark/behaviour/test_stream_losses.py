@@ -36,7 +36,7 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 def run_after_deletion(filled: Filled) -> Run:
     """Start a query of the topics t and u with failOnDataLoss=false, delete t, and return the query.
 
-    The query has read one batch before t was deleted. After that, a record was written to u.
+    The query reads one batch before the deletion of t. After the deletion, a record is written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)

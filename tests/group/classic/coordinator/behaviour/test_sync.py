@@ -105,8 +105,8 @@ def test_an_error_contains_no_protocol() -> None:
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
     """Before the first generation, a SyncGroup with any protocol name gets REBALANCE_IN_PROGRESS.
 
-    A SyncGroup with another protocol type gets INCONSISTENT_GROUP_PROTOCOL. Kafka 4.3.1 responds with
-    the same error codes to both requests.
+    A SyncGroup with a protocol type other than the group's gets INCONSISTENT_GROUP_PROTOCOL. Kafka 4.3.1
+    responds with the same two error codes.
     """
     stage = Stage()
     member, _ = stage.add_member()
