@@ -15,8 +15,8 @@ Rules:
 * Every future that a client returns completes with a result or an error.
 
 * If the engine raises an exception other than `KprotoError`, this is a bug, and the client has failed:
-  waiting calls raise an error, and `close` still works. Where no call of the application can raise an
-  exception of the engine, for example in the engine's thread, the client fails after any BaseException.
+  waiting calls raise an error, and `close` still works. The engine's thread and the event loop have no
+  caller that could receive an exception. There, the client fails after any BaseException.
 
 * A runtime refers to its driver, but the driver has no direct or indirect reference to the runtime. So a
   client that is abandoned without `close` is freed immediately, without the garbage collector.

@@ -106,8 +106,8 @@ class _Direction:
         if not data or (self.expected is None and not self._find_frame_start(sequence, data)):
             return
         assert self.expected is not None
-        # The position equals the sequence number modulo `_SEQUENCE_MODULUS`. Of all such positions it is the
-        # nearest to `expected`.
+        # The position differs from the sequence number by a multiple of `_SEQUENCE_MODULUS`. Of all such
+        # positions it is the nearest to `expected`.
         half = _SEQUENCE_MODULUS // 2
         position = self.expected + (sequence - self.expected + half) % _SEQUENCE_MODULUS - half
         heappush(self.early_segments, (position, at, data))

@@ -63,8 +63,8 @@ _CONFIGS_PATH = "resources.configs"
 # The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD, except the settings
 # that contain certificates.
 _PASSWORD_SUFFIXES = ("password", "passphrase", "jaas.config", "keystore.key", "secret", "secret.key")
-# Maps an API to the fields of its request and response that hold credentials. A field is (path of the lists
-# that contain it, name).
+# Maps an API to the fields of its request and response that hold credentials. Each field is a pair: the path
+# of the list that contains it ("" for a field of the message itself), and its name.
 _SECRET_FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS_PATH, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS_PATH, "value"),),

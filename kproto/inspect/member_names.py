@@ -34,7 +34,8 @@ class MemberNames:
     def of(self, exchange: Exchange) -> str:
         """Return the name of the member that sent the request, and record the name for its member id.
 
-        If only the member itself sends requests of this kind, the name is also recorded for the connection.
+        If only members send requests of this API (`_MEMBER_ONLY_APIS`), the name is also recorded for the
+        connection.
         """
         request: Any = exchange.request
         response: Any = exchange.response

@@ -156,8 +156,9 @@ class _Skimmer:
     ) -> Generator[tuple[int, bytes] | None, None, None]:
         """Yield groups of elements as (element count, bytes), and None when a pause is due.
 
-        A group contains at most `most` elements, including the elements of nested arrays. An element that
-        exceeds `most` is a group of its own; above `most_of_one`, it is divided into several pieces.
+        A group contains at most `most` elements, including the elements of nested arrays. If one element
+        contains more, it is the only element of its group. If it contains more than `most_of_one`, it is
+        divided into pieces, and each piece is a group.
         """
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid

@@ -1,4 +1,4 @@
-"""The page about kcat lists each flag of the installed kcat, and at most -r, -M and -U more."""
+"""The page about kcat lists every flag of the installed kcat. It may also list -r, -M and -U."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
-    """Run `kproto watch --json --all` as the proxy of a cluster. At the end, `output` contains its lines."""
+    """Run `kproto watch --json --all` for a cluster, and yield the address of the proxy.
+
+    After the block, `output` contains the lines that `kproto watch` has printed.
+    """
     command = [
         sys.executable,
         "-m",

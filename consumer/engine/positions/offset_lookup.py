@@ -368,8 +368,9 @@ class OffsetLookup:
         """Send a ListOffsets to each leader of the partitions that await a reset."""
         core = self._core
         to_list = dict(self._to_list)
-        # (Leader, special timestamp or None) -> partitions. Special timestamps are requested separately,
-        # because the leader may not know them.
+        # (Leader, special timestamp) -> partitions. The special timestamp is None for the timestamps that
+        # every leader knows: earliest, latest, and times in ms. Any other timestamp needs a separate request,
+        # because the leader may reject it.
         requests: dict[tuple[int, int | None], States] = {}
         for partition, state in to_list.items():
             leader = core.view.leader(partition)

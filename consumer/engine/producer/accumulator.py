@@ -307,7 +307,7 @@ class RecordAccumulator:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # A waiting send tries again after each Metadata response, and a response usually arrives within
             # the request timeout. If the last attempt is older than this timeout, it was probably made by an
-            # earlier send that was abandoned. In this case the count of responses starts again.
+            # earlier send that was abandoned. The current send must then see two new responses itself.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now

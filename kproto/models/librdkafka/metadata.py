@@ -7,8 +7,9 @@ Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
 * If a join waits for the minimum interval between joins, any Metadata response ends the wait.
 
-* topic.metadata.refresh.interval.ms counts from the start of the client, not from the last response. Without
-  topics, the model refreshes no metadata, whereas librdkafka refreshes its list of brokers.
+* Metadata is refreshed every topic.metadata.refresh.interval.ms from the start of the client on, no matter
+  when a response arrives. If the client uses no topics, the model refreshes nothing, whereas librdkafka
+  refreshes its list of brokers.
 """
 
 from __future__ import annotations

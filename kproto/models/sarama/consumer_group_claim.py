@@ -2,9 +2,9 @@
 
 The original is the goroutine around ConsumeClaim in consumer_group_session.go.
 
-* A claim starts at the group's committed offset. It starts at Offsets.Initial if no offset is committed
-  (`consume_partition`), or if the committed offset is out of range and Group.ResetInvalidOffsets is true
-  (M147).
+* A claim starts at the group's committed offset, or at Offsets.Initial if no offset is committed
+  (`consume_partition`). If the committed offset is out of range, the claim starts at Offsets.Initial if
+  Group.ResetInvalidOffsets is true (M147). Otherwise the claim reports the error and ends.
 
 * A partition without a leader is checked every 5 s. If opening the partition consumer fails with an error
   that a new leader may fix, the claim retries up to Metadata.Retry.Max times. Any other error, and an error

@@ -55,8 +55,8 @@ class CachedCoordinator:
 
 
 class LookupState(States):
-    # To find the least loaded broker, the lookup takes the lock of one broker after another and counts its
-    # requests.
+    # To find the least loaded broker, the lookup takes the lock of one broker after another, and counts the
+    # broker's requests in flight.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     # The lookup refreshes metadata to check whether __consumer_offsets has a leader.

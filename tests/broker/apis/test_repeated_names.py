@@ -1,4 +1,4 @@
-"""A result is returned as often as the request contains its name, or once if the copies would be large."""
+"""If a request repeats a name, the response repeats its result, unless the copies would be large."""
 
 from __future__ import annotations
 
