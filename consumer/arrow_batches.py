@@ -211,7 +211,11 @@ def _binary_column(name: str, column: Any) -> Any:
 
 
 def _cast_column(name: str, column: Any, column_type: Any, *, safe: bool = True) -> Any:
-    """Cast a column to an Arrow type. If `safe`, raise ConfigError for a value that the type cannot hold."""
+    """Cast a column to an Arrow type.
+
+    Raises ConfigError for a value that the type cannot hold. If `safe` is false, Arrow truncates the value
+    instead.
+    """
     try:
         return column.cast(column_type, safe=safe)
     except pa.ArrowInvalid as error:

@@ -501,8 +501,8 @@ class PollOperations:
         """Return to the engine the records that an iteration holds but has not returned.
 
         With `also_last`, the record that the iteration returned last is given back, too. Earlier records
-        count as processed. The result says whether any record was given back. It is False, and nothing
-        changes, if another thread or task is inside a method of the consumer.
+        count as processed. Returns whether any record was given back. While another thread or task is inside
+        a method of the consumer, none is, and nothing changes.
         """
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():

@@ -129,7 +129,7 @@ def mask_login(address: str) -> str:
 
 
 def _mask_address(address: str) -> str:
-    """Mask the parts of an address that do not look like a host or a port. The address has no login."""
+    """Mask the parts of an address without a login that do not look like a host or a port."""
     if _ADDRESS.fullmatch(address):
         return address
     match = _PARAMETERS_START.search(address)

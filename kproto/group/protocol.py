@@ -331,8 +331,8 @@ class Rejoining(msgspec.Struct, frozen=True):
     """Log that the member sends a JoinGroup for this reason. The reason of the first JoinGroup is empty."""
 
     reason: str
-    # Whether the member could not use the last assignment. An assignment that revokes partitions after several
-    # JoinGroups in a row also counts as unusable. The engine then reports that the assignment has failed.
+    # Whether the member could not use the last assignment. An assignment that revokes partitions after
+    # several JoinGroups in a row also counts as unusable. The engine reports an unusable assignment.
     after_unusable_assignment: bool = False
 
 

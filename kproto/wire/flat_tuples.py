@@ -18,8 +18,8 @@ The values are:
 
 `flatten` makes the same tuples from a message.
 
-`_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two ways to
-read array elements that share a layout. Each is faster than the way of `Layouts` (see `layouts.py`).
+`_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` has two ways to
+read array elements that share a layout. Both are faster than the loop in its base class `Layouts`.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def assign_sticky(
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
     topic_set = frozenset[str]()
-    # Usually all members subscribe to the same topics. Comparing the tuples is cheaper than creating a
-    # frozenset for each member.
+    # Usually all members subscribe to the same topics. Comparing two tuples of topics is cheaper than
+    # creating a frozenset for each member.
     for member_id in sorted(members):
         if members[member_id].topics != topics:
             topics = members[member_id].topics

@@ -42,7 +42,8 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
     """A restarted query keeps its start offsets, even if it has read nothing.
 
-    Options that change before the first record is read have no effect, as in Spark's own Kafka source.
+    As in Spark's own Kafka source, another value of startingOffsets has no effect after the first batch, even
+    if that batch was empty.
     """
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)

@@ -101,8 +101,8 @@ HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNS
 # In these states max.poll.interval.ms applies to all members that have a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
 # With `Policy.lose_on_session_timeout`, two timeouts also apply in these states. max.poll.interval.ms applies
-# to a member with a generation. The session timeout applies to a member with partitions, because the group
-# may assign them to other members meanwhile.
+# to a member with a generation. The session timeout applies to a member with partitions, because after this
+# timeout the group may assign them to other members.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}

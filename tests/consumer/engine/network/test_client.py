@@ -354,8 +354,8 @@ def test_a_new_connection_that_closes_without_a_response_fails_the_call_at_once(
 def test_a_call_does_not_leave_a_slow_connection_setup_for_a_throttled_broker() -> None:
     """A call waits for a slow connection setup to end if the only other broker is throttled.
 
-    A call that did not wait would be due to move to another broker at every tick, and each tick would
-    schedule the next one immediately.
+    So `next_deadline` ignores `SLOW_CONNECT_MS` while the broker is throttled. Otherwise, each tick after
+    this time would move no call, and would schedule the next tick immediately.
     """
     stage = Stage(("a", 1), ("b", 1))
     stage.ask()
