@@ -163,8 +163,8 @@ class AssertionEndpoint:
 def assertion_of(values: Mapping[str, Any]) -> Assertion:
     """Return the `Assertion` that the options `values` describe.
 
-    Raises ConfigError if an option is missing or invalid. Also creates one assertion, so that a file that
-    cannot be used raises ConfigError now. Raises MissingExtra if the assertion must be signed and pyjwt is
+    Raises ConfigError if an option is missing or invalid, or if a file cannot be used: to check the files,
+    the function creates one assertion. Raises MissingExtra if the assertion must be signed and pyjwt is
     missing.
     """
     options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}

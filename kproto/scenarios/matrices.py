@@ -39,7 +39,7 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    # The time in ms from the growth until the new partitions were assigned; None if they never were.
+    # The time in ms from the growth until the new partitions were assigned; None if they were not assigned.
     discovered_after_ms: int | None
     every_ms: int = 50  # The time in ms between two batches of records.
 

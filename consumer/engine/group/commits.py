@@ -770,7 +770,7 @@ def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit for each partition, with its leader epoch and metadata.
 
     If the application stores offsets, the result is the stored offset, or the committed offset if none is
-    stored. Otherwise the result is the offset of the first unprocessed record. If no record has been
-    processed since a reset policy chose the start offset, it is the committed offset.
+    stored. Otherwise the result is the offset of the first unprocessed record. However, if no record has been
+    processed since a reset policy chose the start offset, the result is the committed offset.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

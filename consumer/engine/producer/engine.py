@@ -575,10 +575,10 @@ class ProducerEngine:
         return sorted(index for index in partitions if index < count and partitions[index].leader in nodes)
 
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
-        """Fail the sends to a topic that cannot be written to.
+        """Fail the sends that wait for a topic, because the topic cannot be written to.
 
-        If `is_final` is true, records that are already buffered fail, too. Otherwise they wait until the
-        topic is available.
+        If `is_final` is true, the buffered records of the topic fail, too. Otherwise the buffered records
+        wait until the topic is available.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)

@@ -90,8 +90,8 @@ def final(a: Consumer) -> bool:
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
     """Check that a consumer survives a minute of wrong responses and then reads new records.
 
-    If `told_of` is true, the consumer can detect the wrong responses. It must then report them, or read all
-    records.
+    If `told_of` is true, the consumer can detect the wrong responses. It must then report these responses, or
+    read all records in spite of them.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)

@@ -282,8 +282,9 @@ def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
-    """A new batch reserves INITIAL_BATCH_BYTES if the buffer has as many free bytes. Otherwise the batch
-    reserves only the bytes that its first record needs.
+    """A new batch reserves INITIAL_BATCH_BYTES if the buffer has at least so many free bytes.
+
+    Otherwise the batch reserves only the bytes that its first record needs.
     """
     size = 100 + RECORD_OVERHEAD
     records = accumulator(buffer_memory=INITIAL_BATCH_BYTES + size + BATCH_OVERHEAD)
