@@ -176,8 +176,8 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        The result is True if no request or push was recorded, or if the push interval has passed since the
-        last recorded one. `now` is then recorded as the time of this request.
+        If no request or push was recorded, or if the push interval has passed since the last recorded one,
+        the result is True, and `now` is recorded as the time of this request.
 
         Before the interval has passed, the result is True only if the last error was UNKNOWN_SUBSCRIPTION_ID
         or UNSUPPORTED_COMPRESSION_TYPE. Such an early request is not recorded.

@@ -23,8 +23,8 @@ What makes it fast:
 
 * One `unpack` reads a sequence of fixed-size fields and the length that follows it.
 
-* Values stay in local variables until the object is complete. One call in C then makes the object from values
-  in declared order.
+* Values stay in local variables until all fields of an object have been read. One call in C then makes the
+  object from the values in declared order.
 
 * Varint lengths of one byte are read without a call. The buffer of a `decoder` is always `bytes`, so slices
   of it need no conversion.

@@ -47,10 +47,10 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """Skip a case that this run did not draw.
 
-    A run draws a quarter of `cases`, because running all of them would take too long.
+    A run draws a quarter of `cases`, because running all of them would take too long. Runs with the same
+    `KPROTO_SEED` draw the same cases.
 
-    With `KPROTO_ALL_PLAYS=1`, which tox -e soak sets, all cases run. Runs with the same `KPROTO_SEED` draw
-    the same cases.
+    With `KPROTO_ALL_PLAYS=1`, which tox -e soak sets, no case is skipped.
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))

@@ -184,7 +184,10 @@ def _on_backoff_elapsed(join: Join, payload: object) -> None:
 
 
 def _on_rediscovered(join: Join, error: GoError | None) -> None:
-    """Count the lookup after a backoff as a retry. Join if it succeeded; otherwise back off or finish."""
+    """Join if the lookup after a backoff succeeded. Otherwise back off or finish.
+
+    Each such lookup counts as a retry. After an error, the join finishes only if no retry is left.
+    """
     if error is not None and join.retries <= 0:
         _finish(join, error)
         return

@@ -1,7 +1,7 @@
 """Plans of the admin client with prepared responses.
 
-A plan repeats a request whose response lacks a result. A repeated write counts as successful if the first
-attempt took effect.
+A plan repeats a request whose response lacks a result, or was lost. The repeated request counts as successful
+if its error shows that the first attempt took effect: TOPIC_ALREADY_EXISTS after a create, for example.
 """
 
 from __future__ import annotations

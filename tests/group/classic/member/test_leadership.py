@@ -400,7 +400,8 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
     """A static member leads if JoinGroup below v9 names its former member id as the leader.
 
-    Java's member has a new id, and so considers itself a follower. Then no member watches the metadata.
+    Java's member compares only its new member id with the leader's id, and so considers itself a follower.
+    Then no member of the group watches the metadata.
     """
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
