@@ -341,9 +341,8 @@ def _set_tls_files(settings: dict[str, str], options: dict[str, Any]) -> None:
 def _store_type(path: str | None, declared: str | None) -> str:
     """Return a store's format: the declared format, else the format of the file extension.
 
-    Without a declared format and a known extension, the format is JKS, Java's default. It is PEM if the store
-    has no path. Java also reads a PKCS12 file that is declared as JKS. So a file declared as JKS counts as
-    PKCS12 if its content is PKCS12.
+    If neither gives a format, the format is JKS, Java's default, or PEM if the store has no path. Java also
+    reads a PKCS12 file that is declared as JKS. So a JKS file counts as PKCS12 if its content is PKCS12.
     """
     extensions = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:

@@ -490,9 +490,9 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code because of which a request is retried, if this must be reported; else 0.
+        """Return a response's error code if the engine must report that the member retries; else 0.
 
-        Return None if the engine does not report retries of this kind of request.
+        Return None if the engine never reports retries of this kind of request.
         """
         ...
 

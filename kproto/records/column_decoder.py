@@ -197,7 +197,8 @@ def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | Non
     steps = np.repeat(size[order], run[order])
     # The step from a batch's last record to the next batch includes the gap between the batches.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
-    # Each start is the sum of the steps before it. The first start is a step from the start of the arena.
+    # Each record starts at the sum of the steps of all records before it. The first step leads from the start
+    # of the arena to the first record.
     steps[1:] = steps[:-1]
     steps[0] = batches.at[0]
     return np.cumsum(steps, out=steps)

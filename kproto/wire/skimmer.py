@@ -51,9 +51,9 @@ def divide(
     Of the message's arrays, the one with the most bytes is divided. The other fields are the same in every
     piece of the message.
 
-    The elements of nested arrays count, too. An element of the divided array that contains more than `most`
-    elements gets a piece of its own. An element that contains more than `most_of_one` elements is itself
-    divided into several pieces.
+    The elements of nested arrays count, too. If one element of the divided array contains more than `most`
+    elements, this element gets a piece of its own. If it contains more than `most_of_one` elements, it is
+    itself divided into several pieces.
 
     With `unique`, elements of the divided array that equal an earlier one are omitted.
 

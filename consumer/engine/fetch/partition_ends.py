@@ -35,8 +35,8 @@ class PartitionEnds:
 
         Call this method after a response without records, and after each change of the partition's state.
 
-        The second call is needed after a seek to the end. In a fetch session, the broker omits a partition
-        whose end has not changed, so its next response may not contain this partition.
+        The calls after changes are needed for a seek to the end: in a fetch session, the broker omits a
+        partition whose end has not changed, so its next response may not contain this partition.
         """
         if not state.end_reported and _is_at_end(state):
             self._candidates[state] = None

@@ -77,7 +77,7 @@ class TopicChanges:
                     self._offset_lookup.reset_recreated(state)
 
     def _update_topic_id(self, name: str) -> bool:
-        """Update the known id of a topic from the metadata. Return whether the metadata has its current id.
+        """Update the known id of a topic. Return whether the metadata contains the topic's current id.
 
         The result is False if the topic is missing, or if the metadata contains an outdated id.
         """

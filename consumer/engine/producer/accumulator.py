@@ -403,12 +403,13 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
-        `used` is the number of bytes that the batch needs with its next record. Without `stepwise`, the
-        reservation doubles, but does not exceed `_batch_size`. If buffer.memory does not suffice for
-        this growth, the reservation grows to `used`.
+        `used` is the number of bytes that the batch needs with its next record. The reservation doubles, but
+        does not exceed `_batch_size`. If `stepwise` is true, the batch is in the sticky partition, and the
+        reservation grows by at most `STICKY_BYTES` at a time. Before each of these steps, the caller checks
+        whether to select another sticky partition.
 
-        If `stepwise` is true, the batch is in the sticky partition and grows by at most `STICKY_BYTES` at a
-        time. Before each of these steps, the caller checks whether to select another sticky partition.
+        If `used` is larger, or if buffer.memory does not suffice for this growth, the reservation grows to
+        exactly `used`.
         """
         step = STICKY_BYTES if stepwise else batch.size
         new_size = min(self._batch_size, batch.size + min(step, batch.size))

@@ -17,8 +17,8 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 * NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait for
   Rebalance.Retry.Backoff, look the coordinator up, and join again with the same id (M35, M36, M37, M41).
 
-* Each lookup that follows such a wait uses one retry, whether it succeeds or fails. If no retry is left,
-  return the error instead of waiting.
+* Each lookup after a wait for Rebalance.Retry.Backoff uses one retry, even if the lookup succeeds. If no
+  retry is left, return the error instead of waiting.
 
 * FENCED_INSTANCE_ID and all other errors: return the error, and keep the member id (M42, M43).
 
