@@ -30,8 +30,9 @@ class Deadlines(Generic[K]):
 
     def __init__(self) -> None:
         self._set_count = 0  # The number of calls of `set`.
-        # An entry is a due time, the value of `_set_count` when the key was set, and the key. The count
-        # orders keys with equal times. The heap also contains obsolete entries.
+        # A heap of entries: (due time, value of `_set_count` when the key was set, key). The count orders
+        # keys with equal times. The heap also contains obsolete entries, of keys that were set again or
+        # dropped.
         self._heap: list[tuple[int, int, K]] = []
         self._entries: dict[K, tuple[int, int, K]] = {}
 

@@ -53,8 +53,8 @@ class Held:
     called at its end, and may raise there.
 
     `on_signal` is called when a signal arrives, so that it can end a wait inside the block. `numbers` are the
-    signals to delay, by default `_delayed`. In threads other than the main thread, in which Python
-    calls no signal handlers, the block has no effect.
+    signals to delay, by default `_delayed`. The block has no effect in threads other than the main thread,
+    because Python calls no signal handlers in them.
     """
 
     __slots__ = ("_arrived", "_handlers", "_numbers", "_on_signal")

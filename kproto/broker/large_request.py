@@ -131,8 +131,8 @@ class LargeRequest:
         name = self._divided
         body = CORRELATION_ID_SIZE + response_header_version(cls, version)
         array = find_array(cls, frame, body, version, name)
-        # The same response with an empty array consists of the bytes before the array, the encoded count 0,
-        # and the tail.
+        # Determine the size of the tail: `response` with an empty array would consist of the bytes before the
+        # array, the encoded count 0, and the tail.
         empty_response: Any = replace_fields(response, **{name: []})
         empty_size = len(encode_response(empty_response, version, 0))
         tail_size = empty_size - array.start - len(array.encode_count(0))

@@ -3,8 +3,8 @@
 The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
 these values. So the reader assumes that the next elements have the lengths of the previous one.
 
-* One `iter_unpack` reads all elements, lengths included. A loop, generated for the pattern of the lengths,
-  compares the lengths of each element with those of the layout, and stores the element's values.
+* One `iter_unpack` reads all elements, lengths included. A loop compares the lengths of each element with
+  those of the layout, and stores the element's values. The loop is generated for a `Pattern` of lengths.
 
 * The loop stops at the first element with different lengths. If at least `MIN_RUN` elements from this one on
   share another layout, the reader continues with that layout.

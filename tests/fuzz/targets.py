@@ -291,8 +291,8 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            # The answer None means that the client has accepted the login. A SCRAM client must not accept it:
-            # without the password, the peer cannot compute the broker's signature.
+            # The answer None means that the client has accepted the broker. A SCRAM client must not, because
+            # without the password its peer cannot compute the broker's signature.
             if answer is None:
                 assert not half.mechanism.startswith("SCRAM")
                 return

@@ -165,7 +165,9 @@ def _ask_leaders(
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
     read: Callable[[Call], PartitionResults[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """Send each leader a request with the values of its partitions. Retry until each partition has a result.
+    """Send each leader a request for its partitions, and retry until each partition has a result.
+
+    `values` maps each partition to the value in its request: a timestamp or a leader epoch.
 
     If the error of a partition is not retriable, raises this error.
     """

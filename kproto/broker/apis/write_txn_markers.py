@@ -39,9 +39,9 @@ _Results = dict[int, dict[str, dict[int, ErrorCode]]]
 
 
 def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
-    """Write each marker into its partitions.
+    """Write each marker of the request to its partitions.
 
-    A partition that a marker names twice gets one marker. Kafka 4.4 never responds to such a request.
+    If a marker names a partition twice, it is written once. Kafka 4.4 never responds to such a request.
     """
     request = call.request
     assert isinstance(request, WriteTxnMarkersRequest)

@@ -16,9 +16,9 @@
 
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
 
-* sarama tries to undo moves that do not improve the balance, but the attempt fails. The returned assignment
-  keeps these moves, and omits the members that could neither gain nor lose a partition. The model does
-  the same.
+* If the moves do not improve the balance, sarama tries to undo them, but the attempt fails. The returned
+  assignment then contains the moves, but not the members that could neither gain nor lose a partition. The
+  model does the same.
 
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
@@ -150,8 +150,8 @@ class _StickyPlan:
     def balance(self) -> None:
         """Assign the unassigned partitions, and then move partitions until the assignment is balanced.
 
-        As in sarama, the attempt to undo moves that do not improve the balance fails: the moves are kept, and
-        members that can neither gain nor lose a partition are dropped from the assignment.
+        As in sarama, the attempt to undo moves that do not improve the balance fails. The moves are then
+        kept, and members that can neither gain nor lose a partition are dropped from the assignment.
         """
         order = self._sorted_partitions()
         least_loaded = self._members_by_load()[0]

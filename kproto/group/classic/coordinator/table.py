@@ -17,7 +17,8 @@ States and transitions (R11):
   metadata, or the leader rejoins.
 
 * In PreparingRebalance, the coordinator waits for JoinGroup from every member and every pending member id, at
-  most for the rebalance timeout. Then dynamic members that have not joined are removed.
+  most for the rebalance timeout. Then dynamic members that have not joined are removed. Static members
+  remain.
 
 * Empty -> PreparingRebalance: the coordinator waits for `group.initial.rebalance.delay.ms`. New members
   extend this delay, so that consumers that start together cause only one rebalance.
