@@ -30,7 +30,7 @@ _NO_CLASSES: Final = "empty: Java classes are not run"
 
 
 class _Rule(NamedTuple):
-    # Returns whether a value of the property selects what the client does anyway. If so, it is ignored.
+    # Returns whether a value of the property selects what the client does anyway. Such a value is ignored.
     is_allowed: Callable[[str], bool]
     # The advice in the error for a value that is not allowed.
     advice: str

@@ -65,7 +65,7 @@ from .model_connections import BOOTSTRAP, ModelConnections
 # The wait in ms before the next bootstrap address is tried.
 CONNECT_MS = 100
 # How long in ms a member searches for a broker before it reports that no broker responds. The member then
-# ends if its input has ended or contained `close`. Otherwise it continues the search.
+# continues the search, but ends if its input has ended or contains `close`.
 REPORT_NO_BROKER_MS = 2_000
 # The time in ms for which a driver polls after unsubscribe: librdkafka calls the callback for revoked
 # partitions in poll.

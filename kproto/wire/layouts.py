@@ -32,8 +32,8 @@ from typing import Any
 
 import msgspec
 
-# The minimum number of successive elements that are read together by their layout. Reading fewer elements
-# one by one is faster.
+# The minimum number of successive elements with the same layout that are read together. It is faster to read
+# fewer elements one by one.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256

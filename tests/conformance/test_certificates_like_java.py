@@ -1,7 +1,7 @@
 """Kafka's TLS in Java and kproto's TLS accept and reject the same certificates and stores.
 
 A case consists of the properties of a client and a broker, and the host name that the client expects. Its
-result is "in" if the connection is accepted, "client" or "broker" if this side rejects the connection, and
+result is "in" if both sides accept the connection, "client" or "broker" if that side rejects it, and
 "refused" if the properties are invalid.
 
 `DIFFERENT` lists the intended differences.

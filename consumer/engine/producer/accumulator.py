@@ -10,8 +10,8 @@ Rules (Java's RecordAccumulator):
 
 * `buffer.memory` limits the uncompressed size of all records that are appended and have no response yet.
 
-* When the memory is used up, the batch of each partition without a sealed batch is sealed. The other batches
-  may become larger, because their partitions send a sealed batch first.
+* When the memory is used up, the open batch of a partition is sealed, unless the partition already has a
+  sealed batch. In that case the sealed batch is sent first, and the open batch may become larger.
 
 * Asyncio tasks that wait for memory receive it in the order in which they began to wait (`sends_in_line`), as
   from Java's BufferPool. Threads that wait for memory receive it in no particular order.

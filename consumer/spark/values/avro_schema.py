@@ -200,9 +200,10 @@ class _SchemaParser:
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
     def read_item(self, part: Any, namespace: str, path: str) -> AvroNode:
-        """Parse the type of an array's items or of a map's values. Raises ConfigError if it is null.
+        """Parse the type of an array's items or of a map's values.
 
-        An item of the type null has no bytes, so a few bytes could claim any number of items.
+        Raises ConfigError for the type null. Its items have no bytes, so a few bytes could claim any number
+        of items.
         """
         node = self.read(part, namespace, path)
         if node.kind == "null":
