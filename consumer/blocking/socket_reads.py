@@ -43,8 +43,8 @@ def prepare(sock: socket.socket) -> None:
 def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
     """Receive into `room`. Return the byte count (0: end of stream), and whether more may be available.
 
-    `room` is the buffer for the missing bytes of a response. For a long response, the call waits at most
-    `_WAIT_MS`.
+    `room` is the buffer for the missing bytes of a response. If the response is long, the call waits for its
+    bytes, but at most `_WAIT_MS`. Otherwise the call does not wait.
     """
     requested = len(room)
     if not ALL or requested <= LONG:

@@ -2,8 +2,9 @@
 
 * If this module and `BatchBuilder` encode the same rows as one batch, the bytes are the same.
 
-* The two may divide rows into batches differently. `BatchBuilder` adds up the actual sizes of records. This
-  module ends a batch where it would be full if each varint had its *largest possible* size.
+* This module and `BatchBuilder` may divide rows into batches differently. `BatchBuilder` adds up the actual
+  sizes of records. This module ends a batch where the batch would be full if each varint had its *largest
+  possible* size.
 
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
   used bytes.

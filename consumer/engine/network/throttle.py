@@ -12,8 +12,8 @@ Rules:
 * For request versions below those in `CLIENT_PAUSES_FROM`, the broker delays the response itself. When the
   response arrives, the throttle time has passed.
 
-* The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
-  report states this limit.
+* The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. If
+  the pause is shortened, the report of the throttling states this limit.
 
 * After a shortened pause the client uses a new connection, because the broker may still not be reading from
   the old one.

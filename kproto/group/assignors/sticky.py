@@ -464,7 +464,8 @@ class _GreedyAssignment:
         """Move a partition to the member `target`.
 
         Another partition of the topic may have been moved in the opposite direction, from `target` to this
-        partition's original owner. If moving that partition back improves the balance, this is done instead.
+        partition's original owner. If moving that partition back improves the balance, the method moves it
+        back, and `partition` keeps its owner.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         opposite_moves = self.moves.get((partition.topic, target, source))

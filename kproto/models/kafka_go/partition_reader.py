@@ -9,8 +9,8 @@
   the record queue. Otherwise it ends when the response to its request arrives. So a rebalance waits for the
   fetches in flight.
 
-* In a cancelled reader, Go's select decides at random whether each record of the last response is queued. All
-  records after the first that is not queued are dropped.
+* In a cancelled reader, Go's select decides at random whether the next record of the last response is queued.
+  When it does not queue a record, the reader drops this record and all later ones.
 
 * A reader handles the Fetch errors REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER and
   OFFSET_OUT_OF_RANGE itself. Any other error code is returned to the application, and the Fetch is retried.

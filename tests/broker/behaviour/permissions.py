@@ -27,8 +27,8 @@ class Request(NamedTuple):
     `instead` is a resource type. A permission on a resource of this type can replace a listed permission:
     CREATE on the cluster replaces CREATE on a topic.
 
-    `also` is an operation. A permission for this operation on the same resource also replaces a listed
-    permission.
+    `also` is an operation that the broker accepts in place of the listed one, on the same resource: ALTER in
+    place of CLUSTER_ACTION, or the reverse.
     """
 
     title: str

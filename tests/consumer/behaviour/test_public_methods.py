@@ -109,7 +109,10 @@ def test_a_blocking_client_does_not_import_asyncio() -> None:
     ],
 )
 def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
-    """The import takes 40 ms, for package metadata. At the first batch it would block the event loop."""
+    """An import at the first batch would block the event loop for 40 ms.
+
+    Importing crc32c takes so long because crc32c looks up its own version in the metadata of packages.
+    """
     program = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
     heavy = imported(f"{client}\n{program}")
     assert {"crc32c", "importlib.metadata"} <= set(heavy)
