@@ -37,7 +37,8 @@ class TokenRequests:
     ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
-        Connections share the token of a shared source. At most one thread at a time requests this token.
+        If `source` is shared, all connections use the same token, and at most one thread at a time requests
+        it. Otherwise, one thread requests a token for this connection only.
 
         `open_keys` are the keys of the connections that are still open. The other connections no longer need
         a token, so they are removed from the waiting connections.

@@ -334,8 +334,8 @@ def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
         if not forgotten.isdisjoint(items):
-            # After a lost connection the metadata is read first, because reading it raises an error if no
-            # broker responds.
+            # After a lost connection, read the metadata before the items are sent again. The read raises an
+            # error if no broker responds.
             yield from read_metadata(view, [], clock)
             forgotten.clear()
         return dict.fromkeys(items)  # None stands for any broker.

@@ -126,8 +126,8 @@ class CommitQueue:
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
         """Fail the commits whose timeout has passed. Their error is RequestTimedOut.
 
-        If the OffsetCommit request of the commit in flight has timed out too, the commit does not fail here.
-        It will fail with the request's error.
+        The commit in flight is an exception: if its OffsetCommit request has also timed out, the commit fails
+        later, with the error of the request.
         """
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]
@@ -137,8 +137,8 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    # The OffsetCommit request has timed out too. The commit will fail with the request's
-                    # error, which is more specific.
+                    # The commit will fail with the error of its OffsetCommit request, which is more
+                    # specific.
                     continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))

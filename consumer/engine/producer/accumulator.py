@@ -142,8 +142,8 @@ class RecordAccumulator:
         self.partitioner = Partitioner()
         self._key_hashes = self.partitioner.hashes
         self._options = options
-        # Most bytes of a batch with several records. With the limit of max.request.size, a record that is too
-        # large never fits into the batch that is being filled.
+        # The maximum size in bytes of a batch with several records. It is at most max.request.size, so a
+        # record above max.request.size never fits into the batch that is being filled.
         self._batch_size = min(options.batch_size, options.max_request_size)
         self._sticky_limit = min(STICKY_BYTES, self._batch_size)
         self._random = random

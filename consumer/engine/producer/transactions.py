@@ -231,8 +231,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Request the addition of new partitions to the transaction. Return whether batches may be sent."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # All batches that were not sent have failed. If the coordinator cannot bump epochs, the abort
-            # waits for the responses to the sent batches, so these batches may be retried.
+            # Batches that were never sent have failed already. Sent batches may be retried only if the
+            # coordinator cannot bump epochs: only then does the abort wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False

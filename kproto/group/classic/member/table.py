@@ -58,8 +58,8 @@ The member differs from Java where Java's members can lose records, or fence eac
 * With `Policy.replaces_unreadable_assignment`, a member rejoins after an assignment that cannot be decoded.
   Java's member raises the error from each poll until the coordinator removes the member.
 
-* A leader computes its own assignment from the subscription that it sent. Java uses the leader's subscription
-  in the JoinGroup response: if this subscription is wrong, the leader owns nothing.
+* A leader computes its own assignment from the subscription that it sent. Java's leader uses its subscription
+  in the JoinGroup response, and owns nothing if the response contains a wrong one.
 
 * A dynamic leader always assigns, even if its JoinGroup response has skipAssignment set.
 
