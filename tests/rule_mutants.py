@@ -56,8 +56,8 @@ def answer_other_errors(cell: Cell) -> Cell:
             if isinstance(action, SendResponse):
                 _replace_errors(action.response)
 
-    # The mutant may answer every code. Otherwise the check of the table would detect the mutant before a test
-    # of the rule does.
+    # The cell declares every error code. Otherwise the check of the declared codes (`Cell.errors`) would
+    # detect the mutant before a test of the rule does.
     return cell._replace(act=act, errors=tuple(ErrorCode))
 
 

@@ -98,7 +98,8 @@ _HEX_SEPARATOR = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
 _MIN_MISTYPED_HEX = 12
 _DIGITS_PER_ERROR = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
-# The text that may surround literals: a declaration, a call or a command, and a pipe to another command.
+# The text that may surround literals. Before them: a declaration, a call or a command. After them: a pipe to
+# another command. Each \0 stands for a literal.
 _LITERAL_CONTEXT = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{2})|[xu]\{(?P<braces>[0-9A-Fa-f]{1,4})\}|"
@@ -325,7 +326,7 @@ def _read_hex(text: str, is_named: bool) -> bytes | None:
 def _read_hex_groups(groups: list[str], text: str, is_named: bool) -> bytes:
     """Return the bytes of groups of hex digits.
 
-    Raises ConfigError if a digit may be missing or extra, or if the groups may be decimal numbers.
+    Raises ConfigError if a digit is missing or extra, or if the groups could also be decimal numbers.
     """
     digits = "".join(groups)
     if all(len(group) % 2 == 0 for group in groups):

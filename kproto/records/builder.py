@@ -63,8 +63,8 @@ _FIELD_BITS = {
     "producerEpoch": 16,
     "baseSequence": 32,
 }
-# The errors with which the fast path of `append` fails, for example if a number is not in the tables of
-# varints. `append` catches them.
+# The errors that the fast path of `append` raises for a record that it does not cover. For example, it raises
+# LookupError for a number that is not in the tables of varints. `append` then takes its slow path.
 _UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 

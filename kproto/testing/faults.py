@@ -116,8 +116,8 @@ class Proxy:
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for `seconds` seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call returns after `seconds` seconds. The
-        delay is then 0, but the last stall may continue for up to `longest` seconds.
+        `longest` is the maximum length of a stall in seconds. The call returns after `seconds` seconds. After
+        it has returned, there is no delay, but the last stall may continue for up to `longest` seconds.
         """
         self._call_in_loop(lambda: None)  # This empty call raises IllegalState if the proxy is not running.
         random = Random(seed)

@@ -467,8 +467,8 @@ class NetworkClient:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
         If the broker requested a throttle time above the client's limit, `metadata_max_age_ms`, the broker
-        may not read from this connection yet. The client then closes the connection, sends the calls that
-        waited on a new one, and returns False.
+        possibly does not read from this connection yet. In this case the client closes the connection, sends
+        the waiting calls on a new connection, and returns False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -263,8 +263,9 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Only partitions in which the transaction has no batch yet are verified. They first record the attempt to
-    write this batch (`start_verification`). Returns their error codes, which may be NONE.
+    Only partitions in which the transaction has no batch yet are verified. First, the attempt to write this
+    batch is recorded for each of them (`start_verification`). Returns the error code of each verified
+    partition, which may be NONE.
 
     Returns None if the batches have several producer ids or epochs.
     """

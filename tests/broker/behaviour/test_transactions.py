@@ -241,9 +241,9 @@ def test_attempts_to_write_the_first_batch_are_remembered(
 ) -> None:
     """A rejected attempt to write a transaction's first batch affects the later attempts.
 
-    They must not start at a higher sequence number than the rejected one. If the first attempt used Produce
-    v12 (KIP-890), a producer that is unknown to the partition must start at 0, even in later attempts with an
-    older version. Kafka's class is VerificationStateEntry.
+    A later attempt must not start at a higher sequence number than the rejected attempt. If the first attempt
+    used Produce v12 (KIP-890), a producer that is unknown to the partition must start at 0, even in later
+    attempts with an older version. Kafka's class is VerificationStateEntry.
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
