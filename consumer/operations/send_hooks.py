@@ -112,7 +112,7 @@ class SendHooks:
         return delivery
 
     async def _wait_for_route(self, topic: str) -> tuple[TopicRoute, int]:
-        """Return the partitions of the topic, and the time (ms) for which the call has waited for them."""
+        """Return the topic's partitions, and how long (in ms) the call has waited for them."""
         operations = self._operations
         route = operations.runtime.records.route_of(topic_name(topic))
         if route is not None:

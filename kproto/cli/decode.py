@@ -350,9 +350,12 @@ def _read_bytes(text: str, form: str | None) -> ParsedText:
 def _parse_content(name: str, data: bytes, form: str | None) -> ParsedText:
     """Return the bytes that the content of a file or of stdin represents.
 
-    Text, such as hex digits or a dump, is parsed. Other content is returned unchanged, unless `form` names a
-    form of text or the content is a capture: both raise ConfigError. Errors contain `name`, which is the
-    file's name or "stdin".
+    If `form` is "raw", the content is returned unchanged. Otherwise text, such as hex digits or a dump, is
+    parsed. Content that is not text is returned unchanged if `form` is None.
+
+    Raises ConfigError in three cases: the content is a capture, it is text that cannot be parsed, or `form`
+    names a form of text and the content is not text. `name` (the file's name or "stdin") is for error
+    messages.
     """
     if form == _RAW:
         return ParsedText(data, _RAW)

@@ -269,7 +269,7 @@ def _describe_observation(
     """Describe an observation in words; None for a delivery that continues the previous delivery.
 
     `reading` maps (member, partition) to the next offset of a contiguous read. `owned` contains the
-    partitions that the member owned before. Both arguments are updated.
+    partitions that the member owned before the observation. Both arguments are updated.
     """
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:

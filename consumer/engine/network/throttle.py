@@ -21,8 +21,8 @@ Rules:
 * Throttling of at least a second is reported. While it lasts, the report is repeated at increasing
   intervals. Java reports nothing.
 
-* A report follows a response. During a pause no response arrives, so a pause that will last until after the
-  next report is due is reported immediately.
+* A report can only follow a response, and during a pause no response arrives. So a pause that will outlast
+  the time of the next report is reported immediately.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def _best_match(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
     """Return, for each symbol of the writer's enum, the symbol in the decoded column.
 
-    This is the writer's symbol if the reader's enum contains it. Otherwise it is the reader's default symbol,
-    or None if the reader's enum has no default.
+    If the reader's enum contains the writer's symbol, the symbol stays the same. Otherwise the result is the
+    reader's default symbol, or None if the reader's enum has no default.
     """
     if reader.kind != "enum":
         return list(writer.symbols)
