@@ -240,7 +240,7 @@ def serve_queue(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _deliver(state: LibrdkafkaState, item: QueuedOp, out: Out) -> None:
-    """Deliver one queued item. While no poll is open, the application gets only rebalance events."""
+    """Deliver a queued item. While no poll is open, only rebalance events are delivered."""
     open_poll = state.open_poll
     if isinstance(item, RebalanceOp):
         _invoke_rebalance_callback(state, item, out)

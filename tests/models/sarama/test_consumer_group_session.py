@@ -268,7 +268,7 @@ def test_a_heartbeat_that_timed_out_closes_its_connection_and_is_repeated() -> N
 
 
 def test_a_heartbeat_loop_that_has_to_end_does_not_back_off() -> None:
-    """A close during the lookup of a moved coordinator waits for the lookup, but for no backoff.
+    """A close during a moved coordinator's lookup waits for the lookup, but for no backoff.
 
     Without the close, the heartbeat loop backs off between this lookup and the next heartbeat.
     """

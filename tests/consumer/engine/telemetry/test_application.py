@@ -1,4 +1,4 @@
-"""The name of a metric is checked when the metric is created, and each value when it is set."""
+"""A metric's name is checked when the metric is created, and each value when it is set."""
 
 from __future__ import annotations
 
