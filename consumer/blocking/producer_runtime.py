@@ -57,8 +57,8 @@ class BlockingProducerRuntime(ProducerRuntime):
         # call, so another step follows.
         self._needs_step = False
         self.stopped = False
-        # The thread keeps a reference to this list, which contains the runtime only while records are
-        # pending. Accessed under the lock.
+        # Contains the runtime while records are pending. The thread refers to this list, and so keeps the
+        # runtime alive until these records are delivered. The list is accessed under `waiters.lock`.
         self._keep_alive: list[BlockingProducerRuntime] = []
         self.records.notify_sender = self._wake_for_records
         name = f"kproto-producer-{self.options.client_id}"

@@ -255,7 +255,7 @@ def _invalid_expiry(why: str) -> NoToken:
 
 
 def _jwt_expiry(token: str) -> float | None:
-    """Return the expiry of a JWT, "exp", or None if the token is no JWT or has no valid expiry."""
+    """Return the expiry of a JWT, "exp"; None if the token is not a JWT, or has no valid expiry."""
     try:
         expiry = payload(token).get("exp")
     except TokenRejected:

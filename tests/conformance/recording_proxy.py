@@ -129,7 +129,7 @@ class RecordingProxy:
         return [request for request in list(self.all) if request.client == client]
 
     def versions(self, client: str) -> dict[str, int]:
-        """Map each API to the version of the client's last request, even one that no kproto codec reads."""
+        """Map each API to the version that the client last used, even if kproto cannot read this version."""
         headers = [header for header in list(self.unsupported) if header.client_id == client]
         old = {API_NAMES[header.request_api_key]: header.request_api_version for header in headers}
         return old | {request.api: request.envelope.version for request in self.requests(client)}

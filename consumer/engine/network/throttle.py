@@ -175,7 +175,7 @@ class ThrottleReports:
     def _needs_another_report(self, now: int) -> bool:
         """Return whether the throttling needs another report.
 
-        Another report is needed if the throttling ends after the time of the next scheduled report, and more
-        than `FIRST_REPORT_INTERVAL_MS` later than it did at the last report.
+        Another report is needed if the throttling ends after the next scheduled report, and more than
+        `FIRST_REPORT_INTERVAL_MS` after the end that was known at the last report.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

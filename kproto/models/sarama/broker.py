@@ -18,7 +18,8 @@ The original functions are Open and sendAndReceive.
   than 1 ms.
 
 * A connection that breaks is closed immediately. Every call then fails until a lookup opens it again. After a
-  request timeout, the connection stays open, but every further call fails until it is closed.
+  request timeout, the connection stays open. Every further call fails until the group or a consumer closes
+  the connection.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Rules:
 
 * The code of applications (`listener`, `worker`, `configure`) is not saved. A loaded world runs without it.
 
-* A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
+* Calls that raised an exception are kept, too. The replay repeats such a call and expects the same exception.
 
 * A replay raises ConfigError for a call of a method, or a change of an attribute, that no journal records.
 """
