@@ -28,7 +28,7 @@ consequences:
   partitions that the query has not seen yet.
 
 * Each call to ``latestOffset`` requests the end of each log, which costs less than a millisecond of CPU time.
-  The list of topics is cached only if there are many partitions.
+  It also requests the list of topics, unless the cached list is recent enough (`_topics_max_age`).
 
 * ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and by mistake
   also applies the filters of one query to other queries (docs/spark-upstream.md).

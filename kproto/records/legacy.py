@@ -170,7 +170,7 @@ def _read_record(
 
 
 def _read_bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[bytes | None, int]:
-    """Return the key or value whose length is at `at`, or None if it is null, and the position after it."""
+    """Return the key or value whose length is at `at` (None if it is null), and the position after it."""
     start = at + 4
     size = int.from_bytes(data[at:start], "big", signed=True) if start <= stop else -2
     if size == -1:

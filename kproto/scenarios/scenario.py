@@ -16,7 +16,7 @@ Rules:
 * A user can run a scenario with other parameter values. Claims that do not hold with them are reported.
 
 * A scenario lists its parameters in `takes`. The worlds of its run apply most of these parameters
-  without code in the scenario.
+  themselves. The scenario's code applies only the others, such as the number of members.
 
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 

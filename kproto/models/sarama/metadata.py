@@ -189,8 +189,8 @@ class Metadata:
     ) -> bool:
         """Replace a topic in the cache, or remove it after an error. Return whether to retry.
 
-        A partition with an older leader epoch than the cached one is ignored, unless the topic was
-        re-created.
+        If the response has an older leader epoch for a partition than the cache, the cached partition stays,
+        unless the topic was re-created.
         """
         name, code = topic.name or "", topic.error_code
         self.tracked.add(name)

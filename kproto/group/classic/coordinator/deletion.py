@@ -1,7 +1,7 @@
 """OffsetDelete, which deletes individual offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete is answered with one error code and no partitions if the group id is empty, if the
-  group does not exist, or if the group must keep all its offsets.
+  group does not exist, or if the group has members and its protocol type is not "consumer".
 
 * R129: in all other cases, the response has an error code for each partition. As in OffsetCommit, a partition
   that does not exist has UNKNOWN_TOPIC_OR_PARTITION.

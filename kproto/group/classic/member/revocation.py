@@ -52,7 +52,8 @@ def finish_release(member: Member) -> None:
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
     """Remove the released partitions from the owned partitions.
 
-    The member has left or failed, or is fenced. Unless fenced, it joins again at the application's next poll.
+    The member has expired or failed, or is fenced. An expired or failed member joins again at the
+    application's next poll.
     """
     finish_release(member)
 
