@@ -133,8 +133,8 @@ class ConsumerEngine:
         )
         # Whether a poll has raised an error, and no later poll has returned records.
         self._last_poll_raised = False
-        # The earliest deadline (ms) of all parts, and of all parts except the group. 0 means that it
-        # is unknown and must be computed. Infinity means that no part has a deadline.
+        # The earliest deadline (ms) of all parts, then that of all parts except the group. 0: the deadline is
+        # unknown and must be computed. Infinity: no part has a deadline.
         self.no_deadline_before: float = 0
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.

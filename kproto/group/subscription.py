@@ -250,8 +250,8 @@ def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
     """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if no format fits."""
     if not data:
         return NO_CLAIM
-    # Version 0 has no generation. kafka-python first writes a version number of 2 bytes, which offset 2
-    # skips.
+    # Version 0 of the user data has no generation. kafka-python writes a version number of 2 bytes before the
+    # data, so decoding also starts at offset 2.
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):
         try:
             body = StickyUserData.decode(memoryview(data)[offset:], version)

@@ -13,7 +13,8 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
 
     Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or `long`
     returns. Then the calling thread calls `end`, which must make `long` return. Errors that `end` causes are
-    ignored: the result is "" if no call failed before `end`. If both failed, the error is that of `short`.
+    ignored: the result is "" if no call failed before `end`. If both calls failed, the result is the error of
+    `short`.
     """
     long_errors: list[str] = []
 

@@ -50,7 +50,7 @@ class MetadataUpdater:
         # The topics of the last request; None for all topics of the cluster.
         self._requested: frozenset[str] | None = frozenset()
         # Whether the last request was the regular refresh of all topics in use. False: it requested single
-        # topics that were due earlier.
+        # topics that were due before the regular refresh.
         self._is_full_refresh = True
         # When the next refresh is due (ms), and when the last one was sent.
         self._next_refresh_at: int | None = None

@@ -74,8 +74,8 @@ def world_of(model: Model | None) -> tuple[World, Consumer | ModelClient]:
 def test_a_coroutine_function_is_rejected(name: str) -> None:
     """A coroutine function is rejected, because it would never run.
 
-    Calling a coroutine function returns a coroutine, which is truthy. So an invariant would always hold, and
-    `until` would return immediately.
+    A call of a coroutine function returns a coroutine, which is truthy. If such functions were accepted, an
+    invariant would always hold, and `until` would end a run immediately.
     """
     act, option = CALLS[name]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):
