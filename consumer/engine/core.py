@@ -64,8 +64,8 @@ class ClientCore(Generic[Options]):
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
-        # The time (ms) of the newest failure, and the retry times (ms) of failures at this time, by the
-        # number of earlier failures.
+        # The time (ms) of the newest failure. The dict is for failures at this time: it maps a number of
+        # earlier failures to the time (ms) of the retry.
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState(self.clock)
         # Topic -> its newest id, from a broker or from `local_id`. The ids of deleted topics are kept, so

@@ -67,7 +67,7 @@ class MetadataUpdater:
         # Number of consecutive responses that contained nothing new, although `need()` had been called.
         self._unhelpful_responses = 0
         self._needed = False  # Whether `need()` was called since the last response.
-        # Time (ms) of the first request. Until this request is sent: a time in the far future.
+        # Time (ms) at which this client sent its first Metadata request; before, a time in the far future.
         self._first_request_at = 1 << 62
         # Time (ms) of the first request since the last success; None if no request was sent since then.
         self._failing_since: int | None = None

@@ -33,8 +33,8 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Records that are queued when a generation ends are still delivered. The next generation commits them.
 
-* Only the third of three consecutive errors of the group is returned to the application. Even that error is
-  returned only if the application is in a call at that time.
+* Of three consecutive errors of the group, only the last is returned to the application. If no call of the
+  application is waiting at that time, even the last error is only logged.
 
 * If a topic does not exist when the leader assigns the partitions, no member gets a partition of any topic
   until the next rebalance.
