@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 METADATA_TRIES = 5
 
 # The pause in seconds between requests for a missing topic. It is also the first pause between attempts to
-# reach an unreachable cluster. There, each further pause is twice as long, up to LONGEST_PAUSE_S.
+# reach an unreachable cluster. The pauses between further attempts double, up to LONGEST_PAUSE_S.
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 

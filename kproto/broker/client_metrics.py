@@ -18,7 +18,7 @@ Rules, as in Kafka's ClientMetricsManager:
   UNSUPPORTED_COMPRESSION_TYPE.
 
 * An instance is removed when its connection closes. It is also removed when it has sent no request for three
-  push intervals, but not before 60 s.
+  push intervals, or for 60 s if this is longer.
 
 * If more than `MAX_INSTANCES` instances exist, the least recently used one is removed.
 

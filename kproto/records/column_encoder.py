@@ -6,10 +6,10 @@
   sizes of records. This module ends a batch where the batch would be full if each varint had its *largest
   possible* size.
 
-* The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
-  used bytes.
+* The varints are computed for all records together, as a matrix of bytes and a mask of the used bytes.
 
-* Arrow joins the bytes of the matrix with the values. Each batch is a slice of the result, with a header.
+* Arrow joins the varints, keys, values and headers of the records of many batches. Each batch is a slice of
+  the result, with a header.
 
 * numpy copies the values as a matrix if three conditions hold: all values have the same length, no record has
   a key or headers, and the timestamps ascend. For values of 100 bytes in batches of 1 MB, this takes less

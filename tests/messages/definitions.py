@@ -21,7 +21,8 @@ from tests.conformance import judges
 
 Definition = dict[str, Any]
 
-# A key is a jar with definitions. A value is the topic of the records that the jar defines, or "".
+# A key is a jar with definitions. A value is the topic of the records that the jar defines, or "" if the jar
+# defines no records.
 JARS = {
     "kafka-clients": "",
     "kafka-group-coordinator": "__consumer_offsets",

@@ -1,4 +1,4 @@
-"""The properties of a Spark task decide whether the plan of a batch applies to the running action."""
+"""A task reads to the planned ends only if its properties show that the plan was made for its action."""
 
 from __future__ import annotations
 

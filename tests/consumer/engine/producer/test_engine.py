@@ -561,8 +561,9 @@ def test_a_request_has_at_most_max_request_size_bytes() -> None:
 
 
 def test_the_first_batch_of_a_re_created_topic_is_sent_alone() -> None:
-    """The leader of the new topic does not know the producer id, so it would accept any sequence number. It
-    could therefore store the second of two batches in flight after the first has failed.
+    """The leader of the new topic does not know the producer id, so it would accept any sequence number.
+
+    If two batches were in flight and the first failed, the leader would store the second without the first.
     """
     world = World({"t": 1}, latency=(20, 20))
     a = world.producer(linger_ms=0, batch_size=1, metadata_max_age_ms=500)
