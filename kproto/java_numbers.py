@@ -20,7 +20,7 @@ _HEX_DOUBLE: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
 # The maximum length of an integer in characters. A longer integer fits no type, unless it begins with zeros.
-# Python refuses to parse a very long integer.
+# Without this limit, Python's `int` would raise an error for an integer of more than 4,300 digits.
 _MAX_INTEGER_LENGTH: Final = 400
 
 

@@ -164,8 +164,8 @@ class BlockingRuntime(Runtime):
     def _write_or_wake(self) -> None:
         """Write the pending requests in the calling thread, or else wake the engine's thread to write them.
 
-        If the calling thread writes all requests, it wakes the engine's thread only if that thread now has a
-        deadline before its planned wake-up.
+        If no request is left to write, the engine's thread is woken only if it now has a deadline before its
+        planned wake-up.
         """
         if self._open_futures and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not

@@ -1,4 +1,4 @@
-"""The offsets of a query: the end of its next batch, and lost records, without I/O or a clock.
+"""Compute the end offset of a query's next batch, and find lost records, without I/O or a clock.
 
 A query's offset contains the offset of the *next* record to read in each partition. Spark writes it as JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in

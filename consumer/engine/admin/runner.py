@@ -42,8 +42,8 @@ from .plan import Ask, DeadlinePassed, Plan, Rest
 class _Job:
     """A running plan.
 
-    A plan may send several requests together. `calls` contains a `Call` for each request that it has sent
-    most recently.
+    A plan may send several requests together. `calls` contains a `Call` for each of the requests that the
+    plan sent together last.
 
     If the plan times out, the error contains `request`, the name of the first of these requests, and `why`,
     the reason why the plan waits.

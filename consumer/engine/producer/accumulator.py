@@ -322,7 +322,7 @@ class RecordAccumulator:
     def _request_metadata(self, topic: str) -> None:
         """Request the metadata of a topic and set `why_waiting`.
 
-        If the topic had an error while the current call was waiting, the call raises this error instead.
+        If the topic had an error while the current call was waiting, raise this error and request nothing.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)
