@@ -28,8 +28,9 @@ OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 # Timeout (ms) of the first attempt to connect. Each attempt that times out doubles the timeout. A TCP
 # handshake takes 3 s if the first two SYNs are lost (RFC 6298).
 FIRST_SETUP_TIMEOUT_MS: Final = 3_000
-# Timeout (ms) of a request whose response a healthy broker does not delay. Each attempt that times out
-# doubles the timeout. A TCP segment that is lost twice arrives after 3 s (RFC 6298).
+# First timeout (ms) of a request whose response a healthy broker does not delay. Each attempt that times out
+# doubles the timeout. It is longer than 3 s, the time until a TCP segment that was lost twice arrives
+# (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
 # Time (ms) after which a connection attempt counts as slow. Requests that any broker can serve then go to
 # another address. A reachable host responds immediately, or after 1 s if the first SYN was lost.

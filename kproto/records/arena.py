@@ -85,9 +85,7 @@ class Arena:
         table[STOP] = stops
 
     def _append_records(self, codec: int, body: memoryview, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of one batch to the position after the used bytes. Grow the arena until the
-        records fit.
-        """
+        """Append the decompressed records of one batch. Grow the arena until the records fit."""
         start, size = self.used, len(body)
         if codec == 0 or size == 0:
             self._reserve(size)

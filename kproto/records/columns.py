@@ -272,7 +272,7 @@ def columns(
     """Decode a `records` field into columns. Takes the arguments of `rows`, and raises its errors.
 
     With `lent`, if numpy decodes the records, `value` is a `pyarrow.BinaryViewArray`, which refers to `data`
-    or to memory of the pool. Call `Columns.release` as soon as such columns are no longer needed.
+    or to an arena of the pool. Call `Columns.release` as soon as such columns are no longer needed.
     """
     check_data(data)
     part = FetchedPart(data, aborted, from_offset)

@@ -150,8 +150,8 @@ def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
     """End the CommitMessages calls whose context has expired.
 
-    Commits in the queue stay there, but their results are dropped. Commits that wait for space in the queue
-    are dropped.
+    A queued commit stays in the queue, but its result is dropped. A commit that waits for space in the queue
+    is dropped, so its offsets are never sent.
     """
     for commit in commits_with_deadline(state):
         assert commit.deadline is not None

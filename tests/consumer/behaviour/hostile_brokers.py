@@ -236,7 +236,8 @@ class Clerk(Application):
     def call(self, name: str, ms: int) -> bool:
         """Start the operation `name`, wait at most `ms` for its end, and return whether it has succeeded.
 
-        If the operation has not ended after `ms`, the result is False, and a later call may start it again.
+        If the operation has not ended after `ms`, the result is False. The operation continues, and a later
+        call with the same name waits for it again.
         """
         try:
             call = self.machine.call(name)

@@ -30,8 +30,9 @@ The member differs from Java where Java's members can lose records, or fence eac
 * Unless `Policy.fenced_join_again` is set, a fenced member never joins again. Java's member joins again at
   the next poll, and fences the process that has replaced it.
 
-* After some errors the member returns `Fatal` and `Lose`, because the group assigns this member's partitions
-  to other members. Java raises an exception and keeps the assignment, but sends no heartbeats.
+* After an error that the application has to resolve, the member returns `Fatal` and `Lose`, because the group
+  assigns this member's partitions to other members. Java raises an exception and keeps the assignment, but
+  sends no heartbeats.
 
 * Partitions are lost as soon as max.poll.interval.ms has passed. In Java they are lost at the next poll.
 
