@@ -494,7 +494,7 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
 
 
 def _handle_each(queue: deque[T], handle: Callable[[T], None]) -> None:
-    """Remove each item of `queue` and handle it once, even if several threads do so at the same time."""
+    """Remove each item of `queue` and handle it once, even if several threads call this function."""
     while queue:
         items: list[T] = []
         try:

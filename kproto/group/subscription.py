@@ -285,7 +285,8 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
     """
     if data is None or len(data) < 4:
         return None
-    # Java's format has 4 bytes: the generation. The sticky format with a generation has at least 8 bytes.
+    # The format of cooperative-sticky has 4 bytes: the generation. The format of sticky has at least 8 bytes
+    # if it contains a generation.
     if len(data) >= 8:
         generation = read_sticky_user_data(data).generation
         if generation is not None:

@@ -61,8 +61,8 @@ _INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
 _BYTE_ORDERS: Final = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 # Codes of an interface's options: the resolution of its clock, and the seconds to add to its times.
 _RESOLUTION, _OFFSET = 9, 14
-# The largest packet or block to read, in bytes. It exceeds Wireshark's limits for packets: 256 KiB, and 128
-# MiB for USB captures.
+# The largest packet or block to read: 256 MiB. Wireshark's limits for packets are lower: 256 KiB, and 128 MiB
+# for USB captures.
 _MAX_SIZE: Final = 256 << 20
 
 

@@ -228,7 +228,7 @@ def test_records_without_a_key_are_removed(stage: Stage, client: Client) -> None
 
 
 def write_transaction(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
-    """Write a transaction with one batch for each of `values`. Each batch has one record, with the key a."""
+    """Write a transaction with one batch for each of `values`. Each batch has one record with the key "a"."""
     for number, value in enumerate(values):
         batch = batch_of_pairs(
             stage.now,

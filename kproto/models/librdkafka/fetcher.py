@@ -4,7 +4,8 @@
 
 * M194: A partition is fetched while fewer than queued.min.messages of its records are queued.
 
-* Records are queued with the partition's version. Then the next Fetch is sent, without waiting for a poll.
+* Records are queued with the partition's version (the version barrier of `toppar`). Then the next Fetch is
+  sent, without waiting for a poll.
 
 * With enable.partition.eof, an event is queued each time the consumer reaches a partition's end.
 

@@ -14,7 +14,8 @@ S = ClusterConsumerState
 def on_dropped(consumer: ClusterConsumer, error: GoError | None) -> None:
     """Leave the group, because a partition could not be opened. All partitions have been released.
 
-    The cycle fails with the error of the opening. `error`, from the commit of the release, is ignored.
+    The cycle fails with the error of this partition (`consumer.error`). The error of the commit during the
+    release (`error`) is ignored.
     """
     assert consumer.error is not None
     leave_with_error(consumer, consumer.error)

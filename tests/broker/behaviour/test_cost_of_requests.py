@@ -60,7 +60,7 @@ SIZE_PER_BYTE = 12
 
 
 class Cost:
-    """The cost of a request: all calls, the calls of the most expensive step, and the response size."""
+    """The cost of a request: the calls of functions in each step, and the size of its responses in bytes."""
 
     def __init__(self, stage: Stage, request: Message, version: int) -> None:
         client = stage.client()

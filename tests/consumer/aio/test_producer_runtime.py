@@ -52,7 +52,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
 def test_a_tick_has_the_time_at_which_it_was_due_and_follows_the_responses_of_one_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If the event loop was blocked, it first reads the responses that have arrived, then runs the tick."""
+    """After a blockage, the event loop reads the responses that have arrived before it runs the tick."""
 
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         events: list[tuple[Any, int | None]] = []

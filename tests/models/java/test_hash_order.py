@@ -7,14 +7,15 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.models.java.hash_order import group_by_topic, hash_code, hash_order, set_order, topic_order
 
-# A key is the number of names topic-N. A value lists the numbers N of these names, in the iteration order of
-# a HashSet.
+# Maps a count to the numbers N of the names topic-0 to topic-(count - 1), in the iteration order of a HashSet
+# to which these names were added one by one.
 PUT = {
     12: "6 7 8 9 0 1 2 10 3 11 4 5",
     13: "6 7 8 9 0 1 2 10 3 11 4 12 5",
     24: "6 7 8 9 0 1 2 20 10 21 3 11 22 4 12 23 5 13 14 15 16 17 18 19",
     25: "6 7 8 9 0 1 2 10 3 11 4 12 5 24 20 21 22 23 13 14 15 16 17 18 19",
 }
+# The same for a copy of this HashSet. Only the order of 24 names differs.
 COPIED = {**PUT, 24: "6 7 8 9 0 1 2 10 3 11 4 12 5 20 21 22 23 13 14 15 16 17 18 19"}
 
 
