@@ -677,8 +677,8 @@ def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
 ) -> None:
     """A delivery succeeds if its response arrives while the process is suspended.
 
-    The delivery succeeds even if its timeout has expired when the process resumes. In this test the response
-    arrives after the last wait on the sockets, and before the clock is set ahead.
+    The delivery succeeds even if its timeout has expired when the process resumes. In this test the last wait
+    on the sockets hides the response that has arrived, and then the clock is set ahead.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
