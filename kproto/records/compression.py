@@ -320,8 +320,8 @@ def _decompress_gzip(data: memoryview, limit: int, raised_limit: int, begins: Be
 def _snappy_limit(data: memoryview, size: int, limit: int, raised_limit: int, begins: Begins | None) -> int:
     """Return the limit in bytes for an output of snappy that will have exactly `size` bytes.
 
-    The result is `limit` if the output fits. A larger output must start like records and have at most
-    `raised_limit` bytes. The result is then `size`. Raises `CodecError` for any other larger output.
+    The result is `limit` if the output fits. For a larger output the result is `size`, if the output starts
+    like records and has at most `raised_limit` bytes. Raises `CodecError` for any other larger output.
     """
     if size <= limit:
         return limit

@@ -298,7 +298,7 @@ def _timeout_error(what: str, timeout: float, outcome: object) -> AssertionError
 
 
 class AsyncKafka:
-    """`Kafka` for tests in an event loop: the same calls as coroutines, which do not block the loop."""
+    """`Kafka` for tests in an event loop: the same methods, as coroutines, which do not block the loop."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.bootstrap = kafka.bootstrap

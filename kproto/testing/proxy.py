@@ -3,8 +3,8 @@
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each complete `Exchange`. `on_disconnected` is called when the client or the broker ends
-a connection, with the number of the connection and the time (`now_ms`).
+`tell` is called with each complete `Exchange`. When the client or the broker ends a connection,
+`on_disconnected` is called with the number of the connection and the time (`now_ms`).
 
 All traffic goes through the proxy. It opens a listener for every broker in a response, and replaces the
 broker's address in the response with the listener's. No other bytes are changed.
@@ -55,9 +55,9 @@ Frames = Callable[[Address, Address, bool, bytes | None], object]
 class WatchProxy:
     """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
-    With port 0 in `listen`, the proxy uses any free port. The listeners of other brokers use free ports of
-    the same address. If the host means all addresses, as 0.0.0.0 does, responses contain the name of this
-    computer.
+    With port 0 in `listen`, the proxy uses any free port. For each other broker of the cluster, the proxy
+    listens on a free port of the same host. If the host means all addresses, as 0.0.0.0 does, responses
+    contain the name of this computer.
 
     `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is the SSL context for
     connections to the cluster.

@@ -1,7 +1,8 @@
 """franz-go's own tests of its client pass on the embedded broker.
 
 The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, or in exactly-once
-transactions. Others create and delete topics and pause partitions at the same time.
+transactions. Others pause partitions, or add and remove them. Most tests run in parallel, each with its
+own topics.
 
 A run draws half of the tests with the seed `KPROTO_SEED`, and sets their number of records to 10,000.
 `KPROTO_ALL_PLAYS=1` runs all tests, with 50,000 records (tox -e soak).

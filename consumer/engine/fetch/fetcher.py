@@ -2,8 +2,8 @@
 
 Rules:
 
-* Each broker has one fetch in flight, which belongs to a fetch session. It requests every partition that has
-  room in its buffer.
+* Each broker has one fetch in flight, which belongs to a fetch session. The fetch requests every partition
+  whose buffer has room.
 
 * While a broker delays its response, further partitions may become ready, for example after a seek. A second
   fetch without a session requests them immediately.

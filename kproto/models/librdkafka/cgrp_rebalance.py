@@ -18,9 +18,9 @@ _assignment_done.
 * An EAGER event is answered by assign or unassign, and a COOPERATIVE event by incremental calls. A call that
   does not fit the protocol of the event fails with _STATE.
 
-* After a revoke the revoked partitions are stopped and their stored offsets are committed. A COOPERATIVE
-  member then adds the new partitions of its assignment, if any. Finally the member rejoins, or leaves if it
-  has no subscription.
+* After a revoke the revoked partitions are stopped and their stored offsets are committed. If a new
+  assignment caused the revoke, a COOPERATIVE member then adds the new partitions. The member then rejoins, if
+  the revoke or a new subscription requires this. A member without a subscription leaves instead.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Results are in `client.records`, `client.owned` and `world.observations`. `world
 and action as JSON lines.
 
 A turn is one event of a run: one scheduled call. `world.rewind()` returns a new world in the state before the
-last turn, and `world.replay(1234)` in the state of turn 1234.
+last turn, and `world.replay(1234)` a new world in the state after turn 1234.
 
 `world.save(path)` stores a run, and `World.load(path)` repeats it.
 

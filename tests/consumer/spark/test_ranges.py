@@ -1,4 +1,7 @@
-"""How ranges are split among tasks, and moved into the log. The tests need neither Spark nor a broker."""
+"""Ranges are split among tasks, and bounds outside of a log are moved to its edges.
+
+The tests need neither Spark nor a broker.
+"""
 
 from __future__ import annotations
 
