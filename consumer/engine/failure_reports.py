@@ -5,7 +5,7 @@
 Rules:
 
 * If a request is retried indefinitely, its sender calls `add_failure` for each failed attempt. `repeated`
-  says whether the attempt before it also failed.
+  says whether the previous attempt also failed.
 
 * A failure counts as ended if it does not occur again within the retry interval.
 

@@ -56,8 +56,8 @@ def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> C
 
 def with_kafka_names(text: str, names: Iterable[str]) -> str:
     """Replace the client's option names in `text`, such as `max_request_size`, with Kafka's names."""
-    # Names without an underscore are ordinary words in a text. Longer names are matched first, because one
-    # name may be a part of another one.
+    # Names without an underscore are not replaced, because they may be ordinary words of the text. Longer
+    # names are matched first, because one name may be a part of another one.
     replaced = sorted((name for name in names if "_" in name), key=len, reverse=True)
     option_names = re.compile(rf"\b({'|'.join(replaced)})\b")
     return option_names.sub(lambda match: _kafka_name(match[1]), text)

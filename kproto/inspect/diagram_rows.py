@@ -48,7 +48,7 @@ _DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn only if their outcome differs from the outcomes drawn before.
 _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
-# After a client's JoinGroup, its exchanges count as new and are drawn again, except those of these APIs.
+# After a client's JoinGroup, its exchanges are drawn again, except the exchanges of these two APIs.
 _DRAWN_ONCE = ("Metadata", "FindCoordinator")
 # A pause of at least this many ms between two rows is drawn as a separate row. This row shows the length of
 # the pause, and the number of exchanges that occur during the pause but are not drawn.

@@ -23,8 +23,9 @@
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 
-Go iterates over its maps in a random order. The model uses the order of the members' ids and claims. With few
-members and partitions, Go usually iterates in this order, too.
+Go iterates over its maps in a random order. The model uses the order of the members' ids and claims. In a map
+with few entries, Go chooses only the first entry at random. So with few members and partitions, Go usually
+iterates in the order of the model.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@
   user data of their assignment into their next subscription.
 
 * M206: in the group's first generation, the count of a topic is its number of partitions. In a later
-  generation, the count of a re-created topic becomes 0. A topic without a count gets 0 if it is missing or
-  known to be newly created, and otherwise still has no count.
+  generation, the count of a re-created topic becomes 0. A topic without a count gets 0 if it does not exist,
+  or if it is known to have been created since the previous assignment. Otherwise it gets no count.
 
 * A restarted static leader keeps the group's assignment, without knowing the metadata from which it was
   computed (KIP-814). The leader rejoins if DescribeGroups shows that the assigned partitions are not exactly

@@ -42,8 +42,8 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A member that keeps partitions while it joins sends heartbeats on another connection, because the JoinGroup
   response may take minutes. So it notices early if the group has removed it.
 
-* A restarted static leader checks with DescribeGroups that the group's assignment covers every partition.
-  Java's leader ignores partitions that were created after the assignment was made.
+* A restarted static leader checks with DescribeGroups that the group's assignment covers every partition, and
+  otherwise rejoins. Java's leader ignores partitions that were created after the assignment was made.
 
 * A leader rejoins if the assignment in its SyncGroup response differs from the one that it computed for
   itself. Java's leader adopts the assignment in the response.

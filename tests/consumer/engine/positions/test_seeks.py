@@ -1,5 +1,6 @@
-"""A seek before the assignment waits for it. After the assignment, seeks in partitions of other members are
-rejected.
+"""A seek before the assignment sets the start offset, if the assignment contains the partition.
+
+After the assignment, seeks in partitions of other members are rejected.
 """
 
 from __future__ import annotations
