@@ -204,7 +204,7 @@ MOVES: list[Callable[[Schedule, Consumer], None]] = [
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_every_schedule_all_records_are_read_and_all_futures_are_done(seed: int) -> None:
+def test_after_every_schedule_each_partition_is_read_to_its_end_and_all_futures_are_done(seed: int) -> None:
     Schedule(seed).play()
 
 
