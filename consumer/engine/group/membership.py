@@ -241,7 +241,7 @@ class Membership:
             self._is_leaving_commit_pending = False
             if error is not None and self._status.identity is None:
                 # If `identity` is set, the member has joined the next generation. `leave` then revokes the
-                # partitions and commits their offsets, so the failure of this commit is not reported.
+                # partitions and commits their offsets again, so the failure here is not reported.
                 self.report_uncommitted(states, error)
             leave()
 

@@ -123,8 +123,8 @@ class MetadataUpdater:
         Until a response describes the topic, the topic is also requested separately from the others, with a
         backoff.
 
-        `has_waiters` means that a producer's send waits for the topic. A scheduled request for the topic may
-        then be sent earlier.
+        `has_waiters` means that a producer's send waits for the topic. A request for the topic that is
+        already scheduled may then be sent earlier than planned.
         """
         if topic not in self.topics:
             self.topics |= {topic}

@@ -34,8 +34,8 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
         return out
     action_count = len(out)
     _run_threads(state, out)
-    # The application's thread, which runs last, may have changed what the heartbeat thread and the metadata
-    # update have to do.
+    # The application's thread runs last. If the first run has produced actions, this thread may have given
+    # new work to the heartbeat thread and the metadata update.
     if len(out) != action_count and state.thread.state is not NOTHING:
         _run_threads(state, out)
     return out

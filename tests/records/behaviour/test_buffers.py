@@ -2,8 +2,8 @@
 
 The elements of the view may have any size and stride.
 
-`len()` of an array counts its elements and not its bytes, so an array would be encoded with a wrong length.
-The batch would have a valid checksum, but no consumer could read it.
+`len()` of an array counts its elements and not its bytes. If arrays were accepted, they would be encoded with
+a wrong length. The batch would have a valid checksum, but no consumer could read it.
 """
 
 from __future__ import annotations
