@@ -20,8 +20,8 @@ from __future__ import annotations
 import threading
 import time
 
-# Seconds for which the free sockets are kept for the application's threads, after one of these threads has
-# read or requested the sockets.
+# Seconds for which released sockets are kept for the application's threads, after one of these threads has
+# read from them, or after the client's thread has handed them over.
 AWAY_S = 0.02
 
 

@@ -66,8 +66,8 @@ ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
 # Time (ms), in addition to linger.ms, after which a partition's oldest record counts as delayed. While more
 # than half of buffer.memory is in use, a partition with a delayed record accepts no records.
 STALLED_PARTITION_MS: Final = 1000
-# Time (ms) for which a metadata error of a topic is stored for the sends that wait for the metadata. A later
-# send requests the metadata again.
+# Time (ms) for which a metadata error of a topic is stored, so that the sends that wait for the metadata
+# raise the error. A send that begins after the error ignores it, and requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:

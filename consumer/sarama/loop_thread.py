@@ -214,9 +214,9 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _pop_first(items: deque[R]) -> list[R]:
-    """Remove the first item, and return it in a list.
+    """Remove the first item of the queue, and return it in a list. If the queue is empty, return [].
 
-    If the queue is empty, the list is empty. If Ctrl-C interrupts the function, the item is put back.
+    If Ctrl-C interrupts the function after it has removed the item, the item is put back.
     """
     popped_items: list[R] = []
     try:

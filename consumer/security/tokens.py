@@ -165,7 +165,7 @@ class TokenSource:
             return self._keep_result(result)
 
     def _fresh_token(self) -> Token | None:
-        """Return the last token, or None if no token was received yet or a new one is needed."""
+        """Return the last token, or None if none was ever received or the token's refresh is due."""
         return self._token if self._seconds_until_refresh() > 0 else None
 
     def _seconds_until_refresh(self) -> float:

@@ -335,8 +335,8 @@ class OffsetReader:
     def _retry(self, request: Callable[[], T]) -> T:
         """Return the result of `request`, which is retried at most `fetchOffset.numRetries` times.
 
-        If the cluster is unreachable, an attempt does not end immediately: `retry_while_unreachable` repeats
-        the request up to its own time limit.
+        If the cluster is unreachable, the attempt does not end immediately: `retry_while_unreachable`
+        repeats the request until the time limit `_unreachable_limit`.
         """
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):

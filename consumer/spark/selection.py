@@ -214,8 +214,9 @@ def _numeric_offsets(bound: SpecificOffsets) -> dict[TopicPartition, int]:
 def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
     """Raise ConfigError if a batch would start at the end of a log, or end at the start of a log.
 
-    `name` is the option that contains `bound`. `bound` must not contain `edge`, whose number in JSON is
-    `number`: -2 for "earliest", -1 for "latest".
+    `name` is the option that contains `bound`. A starting bound must not contain "latest", and an ending
+    bound must not contain "earliest": this word is `edge`. As the offset of a partition in JSON, the word is
+    written as `number` (-1 for "latest", -2 for "earliest").
     """
     if isinstance(bound, SpecificOffsets):
         reason = f"a batch cannot {'start' if name.startswith('start') else 'end'} at {edge}"

@@ -16,8 +16,8 @@ Rules, as in Kafka's GroupMetadataManager:
 * A request for a group that does not exist goes to the first registered coordinator that serves it. So the
   first request for a group determines the group's type.
 
-* A request for several groups is divided by type, and the responses are merged. Coordinators must answer such
-  requests in the step that receives them.
+* A request for several groups is divided by the types of the groups, and the responses are merged.
+  Coordinators must answer such requests in the step that receives them.
 
 * ListGroups returns the groups of all types.
 

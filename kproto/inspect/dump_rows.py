@@ -7,8 +7,7 @@ Rules:
 * The offset of a row is the offset of the previous row plus the number of bytes in the previous row. The
   first row begins at 0, or at any address if a colon or a bar follows the address.
 
-* The characters of a row must match its hex digits. So a dump of words in a machine's byte order (`xxd -e`)
-  is rejected.
+* The characters of a row must match its hex digits. So a dump of little-endian words (`xxd -e`) is rejected.
 
 * Text before an offset, such as the prefix of a log line, is ignored. A line with several groups of hex
   digits must be a row.

@@ -70,8 +70,8 @@ def image(svg: str, alt: str) -> str:
 def message(value: Message) -> str:
     """Render the fields of a message and their bytes.
 
-    The message is encoded in the highest version that encodes all of its values. If there is no such version,
-    the highest version that can encode the message is used, and the fields that this version lacks are
+    The message is encoded in the highest version that loses none of its values. If there is no such version,
+    it is encoded in the highest version that raises no error, and the fields that this version lacks are
     omitted.
     """
     encoding = _best_encoding(value)

@@ -86,7 +86,7 @@ def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> lis
     """Remove the names and events that differ between runs.
 
     In the scenario "cooperative", the partition that moves is random, so `p` replaces each partition number.
-    The numbers remain for the clients in SAME_ONES_MOVE, whose model moves the same partition.
+    The numbers remain for the clients in SAME_ONES_MOVE: their models move the original's partition.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [

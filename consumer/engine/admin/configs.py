@@ -130,7 +130,7 @@ def name_of(code: int, codes: Mapping[str, int]) -> str:
     """Return the name of `code` in `codes`, which maps names to codes.
 
     A positive code that `codes` lacks has the name "unknown (CODE)", because a later release may define it.
-    If 0 or a negative code is missing, its name is "unknown".
+    Any other code that `codes` lacks has the name "unknown".
     """
     unknown = f"unknown ({code})" if code > 0 else "unknown"
     return next((name for name, known_code in codes.items() if known_code == code), unknown)

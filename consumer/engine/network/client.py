@@ -185,7 +185,10 @@ class NetworkClient:
         one_way: bool = False,
         purpose: Any = None,
     ) -> Call:
-        """Send a request to the broker `node` (None: any). Every call is added to `finished` when it ends."""
+        """Send a request to the broker `node` (None: any broker).
+
+        When the returned call ends, with a response or with an error, it is added to `finished`.
+        """
         timeout = self.request_timeout_ms if timeout_ms is None else timeout_ms
         call = Call(
             request,

@@ -606,8 +606,8 @@ class RecordAccumulator:
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
         """Make all sends that wait for the topic's metadata raise `error`.
 
-        They notice the error within SENDER_WAKEUP_MS. Afterwards the error is dropped. Later sends request
-        metadata again.
+        They notice the error within SENDER_WAKEUP_MS. Afterwards the error is dropped. Sends that begin after
+        the error request the metadata again.
         """
         now = self._clock()
         with self.guard:

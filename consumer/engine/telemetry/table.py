@@ -132,7 +132,8 @@ class Failed(msgspec.Struct, frozen=True):
 class Disabled(msgspec.Struct, frozen=True):
     """No more metrics can be pushed.
 
-    The broker does not support client telemetry or has sent no instance id, or the encoding has failed.
+    Either the broker does not support client telemetry, or it has sent no client instance id, or the client
+    could not encode its metrics.
     """
 
 

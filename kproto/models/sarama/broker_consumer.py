@@ -24,8 +24,8 @@ All consumed partitions of the broker share the loop.
 * Errors of partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the
   leader ends the partition consumer (M155). After any other error the partition is dispatched again.
 
-* Errors of partitions are reported, except OFFSET_OUT_OF_RANGE from a read replica and errors after a change
-  of leader.
+* Errors of partitions are reported, except OFFSET_OUT_OF_RANGE from a read replica and errors that may mean
+  a change of leader.
 
 * A broker consumer ends when its last partition has been released.
 """
@@ -46,8 +46,8 @@ from .routines import Routine, States, Table, row
 
 NAP_MS = 100  # sarama's partitionConsumersBatchTimeout.
 
-# Errors after which the leader may have changed. The partition is dispatched again, and the application does
-# not receive the error.
+# Errors that may mean that the partition has a new leader. The partition is dispatched again, and the
+# application does not receive the error.
 _LEADER_CHANGE_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -260,8 +260,8 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 def test_metadata_v0_about_denied_topics_describes_no_other_topic() -> None:
     """The response to Metadata v0 about a denied topic describes no other topic.
 
-    An empty list of topics requests all topics in v0. The broker therefore keeps the denied topic in the
-    list.
+    If the broker removed the denied topic from the request, the list of topics would be empty. In v0 an
+    empty list requests all topics.
     """
     stage = stage_of(rule("u", Op.DESCRIBE))
     response = stage.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 0)

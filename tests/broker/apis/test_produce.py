@@ -126,7 +126,7 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
     """The broker decodes compressed records to find timestamps that are too far in the future.
 
-    The batch header's maximum timestamp cannot replace this check: the producer may have set it below the
+    The maximum timestamp in the batch header is not sufficient: the producer may have set it below the
     timestamps of the records.
     """
     batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))

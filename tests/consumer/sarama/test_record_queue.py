@@ -178,8 +178,8 @@ def test_a_seek_in_a_partition_that_is_or_may_be_lost_is_ignored() -> None:
 def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
     """A reader gets no records while another member may own the partition.
 
-    The reader gets the records if the client then finds that the partition is not lost. If the queue ends
-    first, the reader gets an empty list.
+    The reader waits until the client knows that the partition is not lost, and then gets the records. If the
+    queue ends during the wait, the reader gets an empty list.
     """
 
     async def work(client: AsyncConsumer, queue: RecordQueue) -> None:

@@ -12,8 +12,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # max.poll.interval.ms also applies during a join. Java keeps the partitions, so two members may deliver
     # the same records. librdkafka loses the partitions, except during a join, and also drops its member id.
     lose_on_session_timeout: bool = False
-    # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
-    # default only the leader rejoins (Java, sarama, franz-go).
+    # Whether every member watches the topics of its own subscription, and rejoins if their partitions change
+    # (librdkafka). By default only the leader watches topics, those of all members (Java, sarama, franz-go).
     every_member_watches: bool = False
     # Whether a member rejoins at the next poll after FENCED_INSTANCE_ID, and so fences the other process
     # (Java, sarama, franz-go). By default the fenced member never joins again (librdkafka).
