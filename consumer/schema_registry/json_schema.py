@@ -123,9 +123,9 @@ class JsonSchemaDeserializer(_Decoder[T]):
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
         """Return the value, as an object of `type` if it is set.
 
-        Raises NoSuchSchema or RegistryFailed if the request of the schema fails, msgspec's errors for
-        malformed JSON or JSON that does not fit `type`, and ValueError if the value has no schema id or does
-        not conform to its schema, or if the schema is not a JSON Schema.
+        Raises NoSuchSchema or RegistryFailed if the request of the schema fails. Raises msgspec's errors if
+        the value is not JSON or does not fit `type`. Raises ValueError if the value has no schema id or does
+        not conform to the schema, or if its writer's schema is not a JSON Schema.
         """
         schema_id, encoded = split(self._part, data, headers)
         check = self._reader_check

@@ -136,7 +136,8 @@ INHERITED: Final[Mapping[str, tuple[str, ...]]] = {
     for config in TOPIC_CONFIGS
 }
 
-# Topic config -> a function that reads its default from `Settings`, if a single broker config provides it.
+# Topic config -> a function that reads its default from `Settings`. Contains only the topic configs whose
+# default is provided by exactly one broker config.
 _DEFAULT_READERS: Final = {
     config: attrgetter(SETTINGS[names[0]].field) for config, names in INHERITED.items() if len(names) == 1
 }

@@ -174,7 +174,10 @@ def _node_ids_text_or_unknown(nodes: tuple[int, ...] | None) -> str:
 
 
 def _topic_id_text(topic_id: object) -> str | None:
-    """Return a topic id as Kafka writes it (22 characters of URL-safe base64), or None if it is unknown."""
+    """Return a topic id as Kafka writes it: 22 characters of URL-safe base64.
+
+    The result is None for a topic without an id, as on brokers before 2.8.
+    """
     from base64 import urlsafe_b64encode
     from uuid import UUID
 

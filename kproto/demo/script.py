@@ -1,7 +1,7 @@
 """Run the demo: produce to a topic, and read it with a consumer group and with Spark.
 
-During the demo a member joins the group, another is killed, and the topic grows. `checks.py` checks the
-results.
+During the demo a member joins the group, another is killed, and the topic gets new partitions.
+`checks.py` checks the results.
 
 The broker, each member and Spark have their own processes. The parent process produces the records, and
 collects the members' reports.
@@ -39,7 +39,7 @@ from .checks import DemoResult, GroupReports, check_results
 from .flights import Departure
 from .spark import hourly_query
 
-# The number of partitions before and after the topic grows.
+# The number of the topic's partitions at the start and at the end of the demo.
 PARTITIONS, GROWN = 3, 6
 MEMBERS = 3
 _PROCESSES = multiprocessing.get_context("spawn")

@@ -225,7 +225,7 @@ def begins_records(start: memoryview) -> bool:
             return False
         except IndexError:
             break  # The varint continues beyond `start`, so the length is unknown.
-        # Zigzag encodes a length n >= 0 as 2 * n, and a negative length as an odd number.
+        # The varint is zigzag-encoded: 2 * n for a length n >= 0, and an odd number for a negative length.
         if encoded_length & 1 or encoded_length < 2 * _MIN_LENGTH:
             return False
         at += encoded_length >> 1

@@ -1,4 +1,4 @@
-"""Define scenarios. A scenario combines a claim of a document with a function that plays it in a world.
+"""Define scenarios. A scenario reproduces a claim of a document in a simulated world.
 
 A scenario is a function with the decorator `scenario`, in one of the modules of its document:
 

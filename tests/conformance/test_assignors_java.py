@@ -3,10 +3,10 @@
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, which sort in
 the same order but have different hash codes.
 
-With range and roundrobin, kproto's assignment must equal Java's for each of these sets. With the two sticky
-assignors, it must equal Java's if Java's assignments for all sets are equal and all members subscribe to the
-same topics. Otherwise, it must be at least as good as the worst of Java's assignments: first in balance, then
-in retained partitions, then in matching racks.
+With range and roundrobin, kproto's assignment must equal Java's for each set of member ids. With the two
+sticky assignors, it must equal Java's if all members subscribe to the same topics and Java computes the same
+assignment for all sets of member ids. Otherwise, it must be at least as good as the worst of Java's
+assignments: first in balance, then in retained partitions, then in matching racks.
 
 Java's assignments depend on the member ids if, for example, several members own one more partition than their
 quota, and only some of them may keep the additional partition.

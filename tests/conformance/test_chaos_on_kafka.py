@@ -1,4 +1,4 @@
-"""With kill -9 of Kafka and network faults, no record is lost, and the order of records is kept.
+"""No record is lost or reordered when Kafka is killed (kill -9) and the network fails.
 
 `KPROTO_CHAOS=20` runs 20 seeds with 200,000 records each (tox -e soak). The default is one short run.
 `KPROTO_SEED` determines the seeds. A failure prints the command that repeats the run.

@@ -84,8 +84,8 @@ def test_the_end_closes_a_connection_accepted_in_the_same_turn(
 ) -> None:
     """A proxy that is stopped also closes a connection that it has just accepted.
 
-    The proxy is stopped `turns` iterations of the event loop after the connect. If the connection stayed
-    open, asyncio would log "Task was destroyed but it is pending" some iterations later.
+    The proxy is stopped `turns` iterations of the event loop after the client has connected. If the proxy did
+    not close the connection, asyncio would log "Task was destroyed but it is pending" some iterations later.
     """
     clients: list[Socket] = []
     with running() as server, Proxy(server.bootstrap) as between:

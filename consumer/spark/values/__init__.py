@@ -138,8 +138,8 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 def _schema_text(column_format: ColumnFormat) -> str | None:
     """Return the schema that the option contains, or the contents of the file that the option names.
 
-    If the option is a path, the current process (the driver) reads the file. A binary descriptor set of
-    protobuf is returned in base64.
+    If the option is a path, the current process (the driver) reads the file. A file with an Avro schema is
+    text. A file with a descriptor set of protobuf is binary, and its contents are returned in base64.
     """
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):

@@ -61,8 +61,8 @@ def test_offsets_of_a_removed_member_are_rejected(
 ) -> None:
     """The broker rejects transactional offset commits with the group metadata of a removed member.
 
-    Regression: the group metadata had no member id, so the broker accepted the offsets, and records were
-    processed twice.
+    Regression: after the removal, `group_metadata` returned no member id. The broker therefore accepted the
+    offsets, and records were processed twice.
     """
     interval = 300 if lose_membership is exceed_max_poll_interval else 300_000
     options = {"heartbeat_interval_ms": 20, "auto_offset_reset": "earliest", "enable_auto_commit": False}

@@ -515,7 +515,7 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
 def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A poll that times out ends with one PollEnded. A poll that returns records ends with at most one."""
+    """A poll sends one PollEnded, or none if it returns records that were already buffered."""
     ends: list[ev.Event] = []
     with Consumer(broker, **GROUP) as reader:
         runtime: Any = reader._operations.runtime

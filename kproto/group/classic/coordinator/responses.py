@@ -10,7 +10,8 @@
   whole request lists no members.
 
 * R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. If the
-  group rejects the request, each partition that exists has the error code of the rejection.
+  group rejects the request, each partition that exists has the error code of the rejection. A partition that
+  does not exist keeps its own error code.
 
 * Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
   come first, with one entry for each topic. If other partitions of the topic exist, their results follow in

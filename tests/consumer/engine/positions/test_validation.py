@@ -360,8 +360,8 @@ def test_failures_between_successful_validations_are_not_reported() -> None:
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
     """A truncation that the old leader reports too late makes the consumer ask the new leader.
 
-    The report arrives after the consumer has learned of the new leader's epoch. The consumer then validates
-    its position again, with the new epoch.
+    The old leader's response arrives after the consumer has learned of the new leader's epoch. The
+    consumer then validates its position again, with the new epoch.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
