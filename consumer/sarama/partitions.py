@@ -17,8 +17,9 @@ Rules, which follow sarama's consumer.go except where a rule says otherwise:
 * After `close` and `async_close`, no more messages are queued. Messages that are already queued are still
   returned after `async_close`, but not after `close`.
 
-* A partition is paused while its queue is full, and does not delay other partitions. In sarama, it first
-  delays the other partitions of its broker, for one to two times MaxProcessingTime.
+* A partition is paused while its queue is full, and does not delay other partitions. In sarama, a full queue
+  delays the other partitions of the broker for one to two times MaxProcessingTime, before the partition is
+  paused.
 
 * A repeated error is reported, by `errors()` and the log, at increasing intervals.
 

@@ -18,8 +18,8 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     max_bytes: Int32 = 0x7FFFFFFF
     # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
     isolation_level: Int8 = 0
-    # The fetch session id. Id 0 with epoch 0 requests a new session. Epoch -1 closes the session of this id,
-    # if any, and requests a response without a session (KIP-227).
+    # The fetch session id. Id 0 with epoch 0 requests a new session. Epoch -1 closes the session of this id
+    # if it exists, and requests a response without a session (KIP-227).
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
     topics: list[FetchTopic]

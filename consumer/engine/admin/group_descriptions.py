@@ -36,7 +36,8 @@ from .topic_descriptions import operations_of
 GROUP_KEY: Final = COORDINATOR_KEYS.index("group")
 # The state that DescribeGroups returns for a group that does not exist or is not of type "classic".
 DEAD: Final = "Dead"
-# The error codes for a group of another type, and for a type that the coordinator does not support.
+# The error codes for a group that is not of the requested type, and for a coordinator that does not support
+# the requested type.
 _OTHER_TYPE_CODES: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 # Group type -> the request that describes groups of this type (KIP-1043).
 _DESCRIBE_REQUESTS: Final[Mapping[str, type[Message]]] = {

@@ -99,8 +99,8 @@ class TopicChanges:
         """Return the local id of a topic for which brokers send no id; None if the topic is missing.
 
         The result is also None if a broker has already sent an id for the topic, or if the response contains
-        an error of the topic. The first response without a known topic stores a new local id, which the topic
-        will have after its re-creation.
+        an error of the topic. When a known topic is missing for the first time, a new local id is stored. The
+        topic has this id after its re-creation.
         """
         topic = self._core.view.topics.get(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code

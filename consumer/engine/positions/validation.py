@@ -147,7 +147,7 @@ class PositionValidator:
             self._on_response(unchanged_states, leader_epochs, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
-        # The states are marked after the send: if Ctrl-C interrupts the send, the next step sends the
+        # `lookup_pending` is set after the send. So if Ctrl-C interrupts the send, the next step sends the
         # request.
         for partition, state in states.items():
             state.lookup_pending = True

@@ -6,7 +6,7 @@
   second-highest generation is the previous owner, to which the partition may return.
 
 * sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation
-  from the subscription. If the subscription has none, the generation is read from user data.
+  from the subscription. If the subscription contains no generation, it is read from user data.
 
 * An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
 

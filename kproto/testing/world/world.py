@@ -377,7 +377,7 @@ class World(Operator):
         """Load a journal that `save` wrote and replay it up to `turn` (None: all turns).
 
         `assignors` replace the saved assignors of the same names. Raises ConfigError if the file is not a
-        journal, and for a missing assignor.
+        journal, or if `assignors` lacks an assignor that it names.
         """
         arguments, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
         try:

@@ -43,9 +43,10 @@ NEWEST_AND_OLDEST = [
 class Effort:
     """How many versions, and how many replacements of each byte, a Hypothesis profile tests.
 
-    `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
-    five replacements, or with two if the lists of the message have three elements. `soak` tests all 255
-    replacements.
+    The messages have lists of one element, and in `ci` and `soak` also lists of three elements. `quick` tests
+    the newest versions with one replacement per byte. `ci` tests all versions with five replacements per
+    byte, or two if the lists have three elements. `soak` tests all versions with all 255 replacements, or
+    eight if the lists have three elements.
     """
 
     versions: slice

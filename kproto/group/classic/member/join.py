@@ -258,7 +258,7 @@ def _start_assignment(
     metadata = {m.member_id: m.metadata for m in response.members}
     if member.policy.check_inherited_plan and not skips_assignment:
         # The leader uses the subscription that it sent instead of its subscription in the response. If the
-        # response were wrong, the leader would own nothing, and no rebalance would follow.
+        # latter lacked the leader's topics, the leader would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members

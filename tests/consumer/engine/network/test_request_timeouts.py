@@ -267,8 +267,8 @@ def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_
 ) -> None:
     """Members whose sessions have expired by their own clocks rejoin with their old member ids.
 
-    The restarted coordinator knows the old member ids and restarts the sessions. New members would have to
-    wait until the old sessions expire.
+    The restarted coordinator knows the old member ids and restarts the sessions. With new member ids, the
+    members would have to wait until the old sessions expire.
     """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}
