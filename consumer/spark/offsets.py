@@ -61,8 +61,8 @@ from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 
-# An offset without partitions has one of these JSON keys: the first if the query has begun, and the second if
-# the query is new.
+# A streaming offset that contains no partitions has one of these keys in its JSON: the first if the query has
+# begun, and the second if the query is new.
 _BEGUN_KEY, _NEW_KEY = "@", "@new"
 _TOPIC_KEY = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
 _EPOCHS_KEY = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")

@@ -109,8 +109,8 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # Number of changes, by `set`. If this number has risen since an instance's subscription was merged,
-        # the subscription is merged again.
+        # How often `set` has been called. If this number has risen since the subscriptions that match an
+        # instance were merged, they are merged again.
         self.version = 0
 
     def names(self) -> list[str]:

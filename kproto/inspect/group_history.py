@@ -326,7 +326,7 @@ class GroupHistory:
 def _error_code(response: Any) -> int:
     """Return the error code of a response; 0 if it has no error, or if there is no response.
 
-    For a response with error codes only in its partitions, return the first of them that is not 0.
+    If only the partitions in the response have error codes, return the first of these codes that is not 0.
     """
     if response is None:
         return 0

@@ -111,7 +111,7 @@ def test_xerial_streams_may_be_concatenated() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_up_to_three_bytes_behind_xerial_blocks_are_ignored(read: Callable[..., bytes]) -> None:
-    """A block begins with a length field of four bytes. Fewer trailing bytes are ignored, as in Java."""
+    """A block begins with a length of four bytes. Fewer bytes after the last block are ignored (Java)."""
     packed = compress(2, b"flight")
     assert read(2, packed + b"\0\0\1") == b"flight"
     with pytest.raises(CodecError, match="a xerial block ends too early"):

@@ -42,8 +42,8 @@ class FeatureMetadata(msgspec.Struct, frozen=True):
 
     The keys of both mappings are feature names.
 
-    `finalized_features_epoch` is the offset in the metadata log at which these levels were read, or None if
-    the cluster has no finalized features. Java: FeatureMetadata.
+    `finalized_features_epoch` is the offset up to which the broker had read the metadata log when it returned
+    the finalized levels, or None if the cluster has no finalized features. Java: FeatureMetadata.
     """
 
     finalized_features: Mapping[str, FeatureVersionRange]

@@ -93,8 +93,8 @@ class Fetcher:
         # Partition -> the broker that receives the next fetch when the partition's buffer has room.
         self._full_on: dict[TopicPartition, int] = {}
         # Partition -> (broker, the part of the broker's `buffered_bytes` that belongs to the partition).
-        # Paused partitions are counted separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
+        # Paused partition -> its buffered bytes, which count for no broker.
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
         self.stopped = False

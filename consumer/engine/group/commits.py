@@ -93,8 +93,8 @@ REFRESH_MS = 3_600_000
 class Committer:
     """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called with the first error in the response to a commit that was sent with
-    an identity (member id and generation), because some errors end the membership.
+    If a commit that was sent with an identity (member id and generation) gets an error that may end the
+    membership, `on_error(code, identity)` is called. `code` is the first error code in the response.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ Rules (Java's RecordAccumulator):
 * When the memory is used up, the open batch of a partition is sealed, unless the partition already has a
   sealed batch. In that case the sealed batch is sent first, and the open batch may become larger.
 
-* Asyncio tasks that wait for memory receive it in the order in which they began to wait (`sends_in_line`), as
-  from Java's BufferPool. Threads that wait for memory receive it in no particular order.
+* Asyncio tasks that wait for memory receive it in the order in which they began to wait (`sends_in_line`),
+  like threads in Java's BufferPool. Threads of kproto that wait for memory receive it in no particular order.
 
 * `flush` ends the linger time of all batches, but does not seal them. Until a batch is sent, it accepts more
   records.

@@ -166,8 +166,8 @@ class ProducerEngine:
     ) -> Delivery | None:
         """Append a record to a batch of its partition, as `RecordAccumulator.append` does.
 
-        A caller without a waiting line repeats the call until the record is appended. So the call raises an
-        error of the topic that has occurred since the last call that raised one.
+        A caller that does not wait in a line (`wait_in_line`) repeats the call until the record is appended.
+        Each call raises the topic's last metadata error if it occurred after `append` last raised an error.
         """
         records = self.records
         records.seen_topic_errors = self._seen_topic_errors

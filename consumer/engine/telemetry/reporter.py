@@ -86,8 +86,8 @@ class ClientTelemetry:
     ) -> None:
         """Create the telemetry of a client; `labels` are the attributes of the client, such as group_id.
 
-        `clock` is the engine's clock, and `wall` the time since 1970, both in ms. `snapshot` returns the
-        client's metrics.
+        `clock` returns the time of the engine's clock, and `wall` the time since 1970, both in ms. `snapshot`
+        returns the client's metrics.
         """
         self._network = network
         self._clock = clock

@@ -162,7 +162,8 @@ class Lanes:
         ascending.
         """
         # An Arrow array can refer to `data` without a copy only if each value ends where the next one begins.
-        # So the bytes between two requested values are a value of `alternating`, too. `take` omits them.
+        # So `alternating` contains the requested values, and between any two of them a value with the bytes
+        # in between. `take` returns only the requested values.
         offsets = np.empty(2 * len(start) + 1, np.int32)
         offsets[:-1:2], offsets[1::2] = start, stop
         offsets[-1] = offsets[-2] if len(start) else 0

@@ -15,8 +15,8 @@
   same interval, only reads the cached metadata. So it notices new partitions after at most two intervals
   (M204).
 
-* A broker is removed after a failed request. When no bootstrap address is left, the failed addresses are used
-  again.
+* After a failed request, the broker is removed from the known brokers, or its address from the bootstrap
+  addresses. When no bootstrap address is left, the removed addresses are used again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commits are sent one after another in their order, and are retried after a backoff, in virtual time."""
+"""Commits are sent one after another, in the order of the calls, and are retried after a backoff."""
 
 from __future__ import annotations
 
