@@ -45,7 +45,7 @@ class Delivery(msgspec.Struct, eq=False):
     `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, use
     `await delivery` instead.
 
-    Both return the record's `RecordMetadata`, or raise the error of the delivery.
+    `result()` and `await` return the record's `RecordMetadata`, or raise the error of the delivery.
 
     Every delivery succeeds or fails within delivery_timeout_ms.
 

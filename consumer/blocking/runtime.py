@@ -162,7 +162,7 @@ class BlockingRuntime(Runtime):
             self._report_and_complete()
 
     def _write_or_wake(self) -> None:
-        """Write the pending requests in the calling thread, or else wake the engine's thread to write them.
+        """Write the pending requests; wake the engine's thread to write the rest.
 
         If no request is left to write, the engine's thread is woken only if it now has a deadline before its
         planned wake-up.

@@ -202,7 +202,7 @@ class AsyncQueueProducer(AsyncBlock):
         self._close_task = self._close_task or asyncio.ensure_future(self._close_producer(None))
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds for the queued messages, and close the producer.
+        """Deliver the queued messages, for at most `timeout` seconds, and close the producer.
 
         Raises ProducerErrors for failed messages, if neither `errors()` nor `async_close()` was called.
         Raises RequestTimedOut if an earlier `async_close` does not finish within `timeout`.

@@ -354,7 +354,7 @@ class _SchemaReader:
     def read(
         self, response: dict[str, Any], description: str, path: tuple[tuple[str, str], ...] = ()
     ) -> Schema:
-        """Return the schema in a response, after requesting the schemas to which it refers.
+        """Return a response's schema, after requesting all schemas to which this schema refers.
 
         `path` lists the references from the first schema to this one, as (subject, version). `description`
         describes this path in errors. Raises InvalidReferences, NoSuchReference and RegistryFailed.

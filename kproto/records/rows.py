@@ -82,7 +82,7 @@ def row_lists(
 ) -> Iterator[list[Record]]:
     """Decode record batches as `rows` does, into lists of at most `size` records.
 
-    The arguments other than `size` are those of `rows`.
+    The other arguments have the same meaning as in `rows`.
 
     `row_lists` takes half the time of `rows` if the caller drops each list before it requests the next one.
 

@@ -73,7 +73,7 @@ EMPTY: dict[type, Any] = {
 
 
 class Script:
-    """Answers the requests of transactional producers, and records them.
+    """Records and answers the requests of transactional producers.
 
     `refusals` maps a kind of request to its next error codes. A request without a code succeeds.
 

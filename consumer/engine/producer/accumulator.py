@@ -651,7 +651,7 @@ class RecordAccumulator:
             return True
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
-        """Record that the application knows of a record's failure. `take_failures` then does not count it."""
+        """Exclude a record's failure from `take_failures`, because the application knows it."""
         with self.guard:
             batch, index = current_location(batch, index)
             failures, known = batch.delivery_failures, batch.known_failures

@@ -174,7 +174,7 @@ class _ObjectDecoder:
         return np.array(accepted, np.int64)
 
     def _decode_pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Decode these rows, and yield columns of their objects.
+        """Decode the JSON values of these rows, and yield columns of the decoded objects.
 
         If Arrow rejects the rows, they are split in half repeatedly until the invalid rows are found. The
         invalid rows are added to `bad`, with the reasons.

@@ -424,7 +424,7 @@ class LibrdkafkaState:
     queried: set[TopicPartition] = field(default_factory=set[TopicPartition])
     removed: list[TopicPartition] = field(default_factory=list[TopicPartition])
     assignment_version: int = 0
-    # The number of commits in progress: in flight, deferred or refused.
+    # The number of commits that are in flight, or in `deferred` or `refused`.
     wait_commits: int = 0
     # Commits that wait until the coordinator is connected.
     deferred: list[OffsetCommitOp] = field(default_factory=list[OffsetCommitOp])

@@ -392,7 +392,7 @@ class World(Operator):
         return traces.lines(self.entries)
 
     def digest(self) -> str:
-        """Return a hash of the trace. Identical runs have equal digests."""
+        """Return a hash of the trace. Identical runs have equal hashes."""
         return traces.digest(self.entries)
 
     # ---- observations

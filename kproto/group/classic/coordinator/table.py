@@ -373,7 +373,7 @@ def _on_txn_offset_commit(context: GroupContext, call: RequestReceived[TxnOffset
 def _dispatch_commit(
     context: GroupContext, kind: GroupEventKind, group_id: str, attempt: offsets.CommitAttempt
 ) -> None:
-    """Call the table's handler, or only send the errors if no partition of the request exists."""
+    """Call the handler of `kind`, or only send errors if no partition of the request exists."""
     if attempt.existing:
         group = context.coordinator.find(group_id)
         TABLE[kind, group.state].act(context, group, attempt)

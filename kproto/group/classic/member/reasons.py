@@ -29,7 +29,8 @@ GENERATION_RESET = (
     "Generation{{generationId=-1, memberId='{}', protocol='null'}}/UNJOINED "
     "before the rebalance callback triggered"
 )
-# The reason for rejoining after a session timeout. Java's member does not rejoin in this case.
+# The reason for rejoining after a session timeout with `Policy.lose_on_session_timeout`. Java's member keeps
+# its partitions, and only looks up the coordinator.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
 # The exception class that completes FAILED_WITH after an error code that Java does not expect.

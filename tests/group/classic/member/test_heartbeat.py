@@ -515,7 +515,7 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        # A dynamic member need not rejoin, because its new JoinGroup has already started a rebalance.
+        # A dynamic member joins only once, because its first JoinGroup has already started a rebalance.
         (None, True, 3, False),
     ],
 )
