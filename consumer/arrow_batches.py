@@ -124,7 +124,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def encode_batches(table: TableColumns, count: int, options: ProducerOptions) -> Iterator[Piece]:
-    """Yield the record batches of a table for a topic with `count` partitions.
+    """Divide a table's rows among `count` partitions, and yield each partition's record batches.
 
     At most `_ROWS_AT_ONCE` rows are encoded together.
     """

@@ -172,8 +172,7 @@ class FetchContext:
         return self.session if self.incremental else None
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return the partitions that this fetch has to read now.
-
+        """Return the partitions to read: the requested ones, or an incremental fetch's active ones.
         `reader` is a hashable value for the isolation level and the caller's permissions. If the last fetch
         had another `reader`, idle partitions are read again.
         """

@@ -209,7 +209,7 @@ class RebalanceCauses:
     def _membership_changes(
         self, previous: SeenGeneration, generation: SeenGeneration
     ) -> list[tuple[int, str]]:
-        """Return (time, text) for each changed subscription, and for each join that the proxy did not see."""
+        """Return (time, cause) of each changed subscription and each join that bypassed the proxy."""
         assert previous.topics is not None
         assert generation.topics is not None
         changes: list[tuple[int, str]] = []

@@ -350,8 +350,8 @@ def _inferred_cause(events: Iterable[GroupEvent]) -> str:
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
     """Return the standstills that ended when another member took over the partition in the same generation.
 
-    The keys of the result are (generation, time at which the standstills ended, description of the
-    replacement).
+    The keys of the result are (generation, time at which the standstills ended, text such as "a leaves; b
+    takes its place").
     """
     departures = sorted(
         (event.at, event.member, event.kind) for event in events if event.kind in _DEPARTURE_KINDS

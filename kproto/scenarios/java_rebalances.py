@@ -61,7 +61,7 @@ def triggers(run: ScenarioRun) -> None:
         return 0 if group is None else group.epoch
 
     def expect_rebalance(trigger: str, ms: int) -> None:
-        """Run for `ms` after the trigger, and claim that the group has rebalanced and is stable."""
+        """Record the trigger, run for `ms`, and claim that the group has rebalanced and is stable."""
         before = generation()
         run.moment(trigger, "operator")
         world.run(ms)

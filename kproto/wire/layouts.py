@@ -11,7 +11,7 @@ these values. So the reader assumes that the next elements have the lengths of t
 
 * All other elements, and malformed input, are left to the reader of single elements.
 
-The following rules keep the results correct, and limit the cost in time and memory:
+The following rules keep the decoded elements correct, and limit the cost in time and memory:
 
 * An element is created only if its lengths equal the lengths of the layout, and its tag section is empty.
 

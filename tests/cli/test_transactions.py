@@ -74,7 +74,7 @@ def test_an_unknown_epoch_or_offset_of_a_producer_is_printed_as_by_kafkas_tool()
 def test_a_transaction_hangs_if_it_is_open_for_too_long_and_unknown_to_its_coordinator() -> None:
     """A transaction hangs in a partition if its coordinator does not list it for this partition.
 
-    The transaction hangs even if the coordinator lists the producer's transaction for another partition.
+    It counts as hanging there even if the coordinator lists it for another partition.
     """
     a, b = TopicPartition("a", 0), TopicPartition("b", 1)
     minute = 60_000

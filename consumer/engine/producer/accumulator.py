@@ -131,8 +131,7 @@ class RecordAccumulator:
         # metadata (False).
         self.why_waiting = ""
         self.waits_for_memory = False
-        # The partition of this last record, if the record waits because the partition is stalled (see
-        # `_check_stalled`).
+        # If the last record waits because its partition is stalled (see `_check_stalled`): the partition.
         self.stalled_partition: TopicPartition | None = None
         # Number of tasks that wait in line for memory, and whether such a task makes the current call.
         self.sends_in_line = 0

@@ -176,7 +176,7 @@ class ClientTelemetry:
     def _send(self, request: Message, then: Callable[[Call], None]) -> None:
         """Send a request, and pass its response or failure to `then`.
 
-        If another request is sent before the first one has ended, the first one's response is ignored.
+        If `_send` is called again before the request has ended, the request's response is ignored.
         """
 
         def on_ended(call: Call) -> None:

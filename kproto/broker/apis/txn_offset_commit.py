@@ -74,7 +74,7 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
 def _verify_group(broker: Broker, call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
     """Verify that the transaction contains the group, unless it already has offsets of the group (X6).
 
-    Returns the error of the verification, or NONE if it succeeds.
+    Returns the error with which the verification fails, or NONE if it succeeds.
     """
     if broker.cluster.has_pending_offsets(request.group_id, request.producer_id, request.producer_epoch):
         return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""librdkafka's consumer as a state machine, in release 2.16, or in releases 1.9 and 2.0.
+"""librdkafka's consumer as a state machine: by default release 2.16, optionally 1.9 and 2.0.
 
 The model follows release 2.16: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c,
 rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. With "version": "1.9" in

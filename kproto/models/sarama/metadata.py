@@ -222,7 +222,10 @@ class Metadata:
 
 
 def _add_topics(queued_topics: dict[str, None] | None, topics: Topics) -> dict[str, None] | None:
-    """Return the queued topics with `topics` added. None means all topics, and so does an empty `topics`."""
+    """Return `queued_topics` with `topics` added.
+
+    If `queued_topics` is None or `topics` is empty, all topics are meant, and the result is None.
+    """
     return None if queued_topics is None or not topics else queued_topics | dict.fromkeys(topics)
 
 

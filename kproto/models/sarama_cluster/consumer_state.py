@@ -209,7 +209,7 @@ class ClusterConsumer(Routine):
         self.release: Routine | None = None  # The release in progress.
 
     def connect(self) -> None:
-        """Create the client (NewClient), which begins with a request for all metadata."""
+        """Create the client (NewClient), which first requests the metadata of all topics."""
         self.move(S.CONNECTING)
         self.client.metadata.request_refresh(self, ())
 
@@ -246,7 +246,7 @@ class ClusterConsumer(Routine):
             self.client.wake(self.release, "check")
 
     def partition_offsets(self) -> dict[TopicPartition, PartitionOffset]:
-        """Map each consumed partition to its offset."""
+        """Map each consumed partition to the offset to commit for it."""
         return {claim: partition.partition_offset for claim, partition in self.partitions.items()}
 
     def has_new_topics(self) -> bool:

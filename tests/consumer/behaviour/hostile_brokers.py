@@ -56,7 +56,7 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 
 
 class Hostile(World):
-    """A world whose brokers set one field of their responses to `code` while `bad` is set.
+    """While `bad` is true, this world's brokers write `code` into the field `place` of responses.
 
     `place` names the API and the path of the field, as `WRITES` does.
     """
