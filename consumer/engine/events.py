@@ -252,11 +252,15 @@ class Deliver(msgspec.Struct, frozen=True):
     """Return these records from `poll()`.
 
     `losses` is the number of partitions that were unassigned since the consumer was created.
+
+    `polled` maps each partition to its first offset in this poll. It is None, unless interceptors may have
+    changed the partitions and offsets of `rows`.
     """
 
     rows: list[ConsumerRecord[Any, Any]]
     columns: list[ColumnBatch]
     losses: int = 0
+    polled: Mapping[TopicPartition, int] | None = None
 
 
 class Raise(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter, length_hint
@@ -126,6 +126,7 @@ class Iteration:
         "_check_interval_s",
         "_engine",
         "_losses",
+        "_polled",
         "_starts",
         "owned_from",
         "owned_until",
@@ -140,6 +141,8 @@ class Iteration:
         self.remaining: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self.owned_from = self.owned_until = 0.0
         self._starts: PartitionStarts | None = None
+        # `ev.Deliver.polled`: None, unless interceptors may have changed the records.
+        self._polled: Mapping[TopicPartition, int] | None = None
         # How many partitions the consumer had released when the poll returned the records (`ev.Deliver`).
         self._losses = 0
         self._check_interval_s = _MAX_CHECK_INTERVAL_S
@@ -151,7 +154,7 @@ class Iteration:
         """Replace the held records with the records of a new poll."""
         remaining = iter(delivered.rows)
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
-        self._starts = None
+        self._starts, self._polled = None, delivered.polled
 
     def drop(self, remaining: Iterator[ConsumerRecord[Any, Any]]) -> None:
         """Release all held records.
@@ -193,9 +196,16 @@ class Iteration:
         """Map each partition to the offset of its first record in row `row` or a later row.
 
         `_starts` contains each row at which the partition changes. It is computed once for each poll.
+
+        If an interceptor has renamed or reordered records, it is unknown which of the fetched records the
+        application has received. Until it has received all of them, the result is then `_polled`.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
+            if self._polled is not None and _are_in_order(self.records, self._polled):
+                self._polled = None
+        if self._polled is not None:
+            return dict(self._polled) if row < len(self.records) else {}
         return first_offsets(self.records, self._starts, row)
 
 
@@ -438,12 +448,16 @@ class PollOperations:
         runtime = self.runtime
         while (delivered := await self._take(take, deadline)) is not None:
             records = delivered.rows
-            self._deserializing = first_offsets(records, partition_starts(records), 0)
+            polled = first_offsets(records, partition_starts(records), 0)
+            self._deserializing = polled
             errors: dict[TopicPartition, DeserializationError] = {}
             try:
                 if self._deserializer is not None:
                     with self._running_function("a deserializer", calls=False):
                         records, errors = await self._deserializer.convert(records)
+                    # An interceptor may rename a record, so that its partition is no longer known.
+                    with runtime.locked():
+                        records = self._owned_records(records, polled)
                 if records and self._interceptors:
                     records = self._intercept_records(records)
             finally:
@@ -452,9 +466,12 @@ class PollOperations:
             if errors:
                 runtime.apply(ev.DeserializationFailed(errors))
             with runtime.locked():
-                records = self._owned_records(records)
+                records = self._owned_records(records, polled)
             if records:
-                return ev.Deliver(records, columns=[], losses=self.engine.core.partitions.losses)
+                losses = self.engine.core.partitions.losses
+                return ev.Deliver(
+                    records, columns=[], losses=losses, polled=polled if self._interceptors else None
+                )
         return None
 
     def _intercept_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
@@ -481,8 +498,13 @@ class PollOperations:
         finally:
             watch.running_function = outer
 
-    def _owned_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+    def _owned_records(
+        self, records: list[ConsumerRecord[Any, Any]], polled: Iterable[TopicPartition]
+    ) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions released or sought since the records were taken.
+
+        `polled` contains the partitions of the records that were taken. A record of another partition is
+        returned, because an interceptor has created or renamed it.
 
         The engine must be locked. It was not locked while the deserializers ran, so partitions may have been
         released, or `seek` called, in the meantime.
@@ -490,7 +512,7 @@ class PollOperations:
         states = self.engine.partitions
         released = {
             partition
-            for _, partition in partition_starts(records)
+            for partition in polled
             if (state := states.get(partition)) is None or not state.has_returned
         }
         return (
@@ -631,6 +653,20 @@ def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> PartitionSt
             starts.append((row, TopicPartition(*key)))
             previous = key
     return starts
+
+
+def _are_in_order(records: list[ConsumerRecord[Any, Any]], polled: Mapping[TopicPartition, int]) -> bool:
+    """Return whether records belong to partitions in `polled`, and their offsets never decrease.
+
+    `polled` maps each partition to the smallest allowed offset.
+    """
+    next_offsets = dict(polled)
+    for record in records:
+        partition = record.topic_partition
+        if record.offset < next_offsets.get(partition, check.MAX_OFFSET + 1):
+            return False
+        next_offsets[partition] = record.offset
+    return True
 
 
 def first_offsets(

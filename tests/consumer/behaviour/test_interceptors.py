@@ -247,6 +247,73 @@ def test_a_consumer_ignores_an_interceptor_that_fails(
         assert "Bad.on_commit() failed for t-0 at 2" in caplog.text
 
 
+class Rename(ConsumerInterceptor):
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        return [msgspec.structs.replace(record, topic="other") for record in records]
+
+
+class RenameInPlace(ConsumerInterceptor):
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        for record in records:
+            record.topic = "other"
+        return records
+
+
+class MoveToSubscribed(ConsumerInterceptor):
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        return [msgspec.structs.replace(record, topic="u") for record in records]
+
+
+class Reverse(ConsumerInterceptor):
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        return records[::-1]
+
+
+class Copy(ConsumerInterceptor):
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        return [copy for record in records for copy in (record, msgspec.structs.replace(record))]
+
+
+@pytest.mark.parametrize("interceptor", [Rename(), RenameInPlace()])
+@pytest.mark.parametrize("deserializer", [None, lambda topic, data, headers: data])
+def test_poll_returns_records_that_on_consume_has_renamed(
+    server: Server, interceptor: ConsumerInterceptor, deserializer: Any
+) -> None:
+    write(server, b"1", b"2", b"3")
+    records = read(server, 3, interceptors=[interceptor], value_deserializer=deserializer)
+    assert [(record.topic, record.value) for record in records] == [
+        ("other", b"1"),
+        ("other", b"2"),
+        ("other", b"3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "interceptor", [Rename(), RenameInPlace(), MoveToSubscribed(), Reverse(), Copy(), ConsumerInterceptor()]
+)
+def test_an_iteration_loses_no_record_that_on_consume_has_renamed_or_moved(
+    server: Server, interceptor: ConsumerInterceptor
+) -> None:
+    write(server, b"0", b"1", b"2", b"3")
+    with Producer(server.bootstrap) as producer:
+        producer.send("u", b"u0")
+    options: Any = {"group_id": "g", "auto_offset_reset": "earliest", "interceptors": [interceptor]}
+    values = set()
+    with Consumer(server.bootstrap, **options) as consumer:
+        consumer.subscribe(["t", "u"])
+        for number, record in enumerate(consumer):
+            values.add(record.value)
+            if number == 1:
+                consumer.commit()
+                committed = consumer.committed([P0])[P0]
+                unread = {b"0", b"1", b"2", b"3"} - values
+                assert committed is None or committed.offset <= min(map(int, unread))
+                consumer.pause([P0])  # The held records are given back.
+                consumer.resume([P0])
+            if len(values) == 5:
+                break
+
+
 def test_on_consume_cannot_change_its_consumer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     class Seeks(ConsumerInterceptor):
         def on_consume(self, records: list[Any]) -> list[Any]:
