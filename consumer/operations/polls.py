@@ -115,11 +115,11 @@ class Iteration:
     The iteration returns the remaining records only while their partitions certainly belong to this consumer:
     from `owned_from` to `owned_until`, in seconds of `time.time()`.
 
-    `time.time()` is the fastest clock to read, and continues while the computer sleeps. Because this
-    clock may be set back, the iteration also ends if the time is before `owned_from`.
+    `time.time()` is the fastest clock to read, and continues while the computer sleeps. This clock may be set
+    back, so the iteration ends not only after `owned_until`, but also if the time is before `owned_from`.
 
-    If the process is suspended for longer than the consumer's session timeout, the iteration then returns
-    none of the remaining records.
+    If the process was suspended for longer than the consumer's session timeout, the iteration returns none of
+    the remaining records.
     """
 
     __slots__ = (

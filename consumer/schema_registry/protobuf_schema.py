@@ -140,7 +140,8 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pool, remaining = pools.DescriptorPool(), {file.name: file for file in files.file}
     while remaining:
-        # A path of imports. Its last file is added to the pool after the files that it imports.
+        # A path in the graph of imports: each file imports the next one. The path's last file is added to the
+        # pool as soon as the files that it imports have been added.
         path = [next(iter(remaining))]
         while path:
             file = remaining.get(path[-1])

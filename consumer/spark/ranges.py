@@ -149,8 +149,8 @@ def batch_ranges(
 
     An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
 
-    An offset that the brokers returned is moved into the log, too, but does not count as a loss: the log may
-    have changed since then.
+    A start or end that the brokers returned may also be outside of the log, which may have changed since the
+    response. Such an offset is moved in the same way, but does not count as a loss.
     """
     result: list[Range] = []
     losses: list[str] = []

@@ -23,8 +23,8 @@ pc: Any = import_module("pyarrow.compute")
 # The largest number of bytes in an array with 32-bit offsets.
 _MAX_BYTES: Final = (1 << 31) - 1
 
-# The maximum size in bytes of a value that Arrow stores inside its view. The view of a larger value refers to
-# a buffer.
+# The maximum size in bytes of a value that a view of an Arrow BinaryView array contains. The view of a larger
+# value refers to a buffer.
 _MAX_INLINE_SIZE = 12
 
 

@@ -83,8 +83,8 @@ _LARGE_MEAN_SIZE = 200
 _MIN_RECORD_SIZE = 7
 # The estimated size in bytes of one decoded header.
 _ESTIMATED_HEADER_SIZE = 100
-# The largest number of bytes of decompressed records per call, because Arrow's binary arrays have offsets of
-# 32 bits.
+# The largest number of bytes of decompressed records per call. Arrow's binary arrays cannot contain more than
+# 2 GiB, because their offsets have 32 bits.
 MOST = (1 << 31) - (1 << 20)
 
 

@@ -182,8 +182,8 @@ def _encode_uniform_rows(
         attributes_and_delta, width = deltas[timestamps[first] - base], len(varints[first])
         size = len(attributes_and_delta) + width + len(key_and_length) + value_length + 1
         start = varints[size] + attributes_and_delta
-        # The values of these rows. Between two values: the number of headers of the first record, which is 0,
-        # and the second record up to its value, with an offset delta that is filled in below.
+        # The values of these rows, joined. What stands between two values ends one record (it has 0 headers)
+        # and starts the next one. The offset delta of the next record is filled in below.
         joined = bytearray(ZERO_BYTE + start + bytes(width) + key_and_length).join(values[first:end])
         # The position in `joined` of the first offset delta, and the distance between the starts of
         # consecutive offset deltas.

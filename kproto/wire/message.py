@@ -19,8 +19,8 @@ Rules of a declaration:
 
 * `X | None` is nullable in all versions of the field, unless `nullable="7+"` limits these versions.
 
-* `tag=3` declares a tagged field, which is not written if it equals its default. A field that is older than
-  its tag also needs `tagged="12+"`.
+* `tag=3` declares a tagged field, which is not written if it equals its default. If the field has no tag in
+  older versions, `tagged="12+"` names the versions in which it has the tag.
 
 * The default `[]` gives every object its own new list.
 

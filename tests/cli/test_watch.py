@@ -367,7 +367,7 @@ def test_a_signal_that_arrives_before_the_loop_waits_ends_the_wait(number: signa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_a_command_whose_loop_is_blocked(number: signal.Signals) -> None:
-    """For example, a write to a pipe without a reader blocks the loop. In this test a read blocks it."""
+    """For example, a write to a full pipe blocks the loop. In this test, a read from an empty pipe does."""
     read_end, write_end = os.pipe()
     main_thread = threading.get_ident()
     blocks, ended, unblocked = threading.Event(), threading.Event(), threading.Event()

@@ -200,8 +200,8 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    `may_grow` is false after a request to create the topics. A topic with too few partitions must then have
-    existed before, and the plan raises an error.
+    `may_grow` is false after a request to create the topics. If a topic then has too few partitions, it
+    existed before the request with a smaller number of partitions, and the plan raises an error.
 
     The error is raised after the second response with too few partitions, because the first may be outdated.
     """

@@ -120,8 +120,8 @@ class ProducerBatch:
         self.timestamp_runs: list[tuple[int, int]] = []
         # In the short format: the timestamp (ms) of the last record. None in the general format.
         self.shared_timestamp: int | None = NO_TIMESTAMP
-        # The start and end (s since 1970) of the millisecond that `shared_timestamp` denotes. In the general
-        # format, `run_end` is 0, so the run contains no time.
+        # The start and end (s since 1970) of the millisecond `shared_timestamp`. A record that is sent
+        # between them belongs to the last run. In the general format, `run_end` is 0, so no record does.
         self.run_start = self.run_end = 0.0
         # The encoded records of a batch from an Arrow table. Such a batch has no `rows`.
         self.encoded: UnnumberedBatch | None = None

@@ -18,7 +18,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
-    """Return the error for a wrong cluster id or an invalid voter; None if the request has neither.
+    """Return the error if the request's cluster id is wrong or its voter is invalid; otherwise None.
 
     `verb` is "Add" or "Remove". The checks are the same as in Kafka's KafkaRaftClient.
     """

@@ -81,7 +81,7 @@ def _release_then_leave(member: Member, state: MemberState, now: int, out: Actio
 
 
 def _release_all_or_leave(member: Member, now: int, out: Actions) -> None:
-    """Revoke all partitions, or lose them if the member has no generation. Leave if it owns no partitions."""
+    """Revoke the member's partitions, or lose them without a generation; without partitions, leave."""
     if member.owned:
         is_closing = member.state is S.CLOSING
         reason = BEING_CLOSED if is_closing else UNSUBSCRIBED
