@@ -107,7 +107,7 @@ class ProducerRuntime:
         return await self.wait(last_change, deadline)
 
     def leave_line(self, line: Hashable) -> None:
-        """Wake the next tasks in `line`, in which the calling task no longer waits."""
+        """Remove the calling task from `line`, and wake the tasks that are now first in it."""
 
     async def pause(self) -> None:
         """Let other tasks run."""

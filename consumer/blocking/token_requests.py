@@ -1,6 +1,6 @@
 """Requests OAUTHBEARER tokens in a thread, one at a time, for all connections that need a token.
 
-With Kerberos, a login belongs to one connection, so one thread is started for each connection instead.
+A Kerberos login, in contrast, belongs to one connection, so one thread is started for each connection.
 """
 
 from __future__ import annotations

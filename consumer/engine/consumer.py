@@ -578,7 +578,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle a plan's Metadata response. Topics that this consumer does not read are ignored."""
+        """Handle an admin plan's Metadata response. Topics that this consumer does not read are ignored."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 

@@ -25,10 +25,9 @@ class ErrorAction(Enum):
 
     USE = "use"  # No error: use the response.
     RETRY = "retry"  # Send the same request to the same broker, after a backoff.
-    REFRESH_METADATA = (
-        "refresh metadata"  # Refresh metadata, then send the request to the current leader, after a backoff.
-    )
-    # Look up the coordinator and, after a backoff, send it the request.
+    # Refresh the metadata and, after a backoff, send the request to the current leader.
+    REFRESH_METADATA = "refresh metadata"
+    # Look up the coordinator and, after a backoff, send the request to it.
     FIND_COORDINATOR = "find coordinator"
     RESET_OFFSET = "reset offset"  # The position is not in the log: apply the reset policy.
 

@@ -219,7 +219,7 @@ class GroupHistory:
         return self._names.known(group, member_id) or member_id
 
     def _record_activity(self, exchange: Exchange, request: Any, response: Any) -> None:
-        """Record that a member is alive, and whether the response requests a rejoin.
+        """Record that a member is alive, and whether the response to it is REBALANCE_IN_PROGRESS.
 
         A member is added to the group by its first exchange without an error. If a later request shows that
         a member whose connection had ended is alive, the member's event `disconnected` is deleted.

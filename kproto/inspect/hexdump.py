@@ -336,7 +336,7 @@ def _read_hex_groups(groups: list[str], text: str, is_named: bool) -> bytes:
         if digits.isdecimal() and not is_named:
             raise _text_error(text, "the numbers may be decimal or hex; use --form decimal, or --form hex")
         return bytes(int(group, 16) for group in groups)
-    # Several lines of equal length may contain one long string of hex digits.
+    # One long string of hex digits may be broken into lines of equal length.
     are_lines = groups == text.split("\n")
     if len(digits) % 2 == 0 and are_lines and len({len(group) for group in groups[:-1]}) == 1:
         return bytes.fromhex(digits)

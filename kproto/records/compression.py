@@ -19,7 +19,8 @@
 * Java's consumer rejects lz4 frames whose blocks depend on each other. kproto accepts them, but then the
   output may grow only to the allowance, even if it starts like records.
 
-* `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
+* `decompress`, `decompress_blocks` and `decompress_into` accept the same input and produce the same bytes: in
+  one piece, in blocks, or in the caller's buffer.
 
 * With the default limits, compressed data that does not contain records is rejected within 100 ms, using at
   most 50 MB of memory. A record of 10 MB of zeros is accepted.

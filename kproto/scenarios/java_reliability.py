@@ -1,7 +1,7 @@
 """The options of Java's consumer (2.6.2), and the coordinators of Kafka 0.8 and of today.
 
-Scenarios of lesson 002 (docs/lessons/002-java-reliability.md). The lesson replays an author's description,
-called "the document" here.
+Scenarios of lesson 002 (docs/lessons/002-java-reliability.md). The lesson replays an engineer's
+description of Java's consumer ("the document").
 
 In these scenarios, "Java" is kafka-clients 2.6.2, the version that the document is about (model java-2.6). A
 scenario in which 4.3.1 behaves differently runs both versions.

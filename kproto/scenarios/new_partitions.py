@@ -1,11 +1,11 @@
 """Which clients detect the new partitions of a growing topic.
 
-Scenarios of lesson 001 (docs/lessons/001-new-partitions.md). The lesson replays an author's description,
-called "the document" here.
+Scenarios of lesson 001 (docs/lessons/001-new-partitions.md). The lesson replays a problem that an
+engineer described in a document ("the document").
 
-The author's topic of advertising logs got new partitions under load. The Go service that read the topic used
-sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before
-the restart.
+The engineer's topic of advertising logs got new partitions under load. The Go service that read the topic
+used sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written
+before the restart.
 
 The document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect
 new partitions.

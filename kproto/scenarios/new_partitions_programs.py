@@ -1,7 +1,7 @@
 """The programs of lesson 001 for libraries other than sarama, and the features of each library.
 
-See docs/lessons/001-new-partitions.md. The lesson replays an author's description, called "the document"
-here.
+See docs/lessons/001-new-partitions.md. The lesson replays a problem that an engineer described in a
+document ("the document").
 """
 
 from __future__ import annotations

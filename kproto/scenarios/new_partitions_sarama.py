@@ -1,7 +1,7 @@
 """The sarama program of lesson 001: the function main(), the handler and the configuration.
 
-See docs/lessons/001-new-partitions.md. The lesson replays an author's description, called "the document"
-here.
+See docs/lessons/001-new-partitions.md. The lesson replays a problem that an engineer described in a
+document ("the document").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An offset of -1000 in confluent-kafka-go, and the race behind it.
 
-Scenarios of lesson 000 (docs/lessons/000-offset-minus-1000.md). The lesson replays an author's description,
-called "the document" here.
+Scenarios of lesson 000 (docs/lessons/000-offset-minus-1000.md). The lesson replays a problem that an
+engineer described in a document ("the document").
 
 For each HTTP request, the program assigns partition 0 at an offset, seeks to the same offset, and polls.
 

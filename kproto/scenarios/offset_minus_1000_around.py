@@ -1,7 +1,7 @@
 """Lesson 000 apart from its race: configuration, linking, output, and every order of the events.
 
-See docs/lessons/000-offset-minus-1000.md. The lesson replays an author's description, called "the document"
-here.
+See docs/lessons/000-offset-minus-1000.md. The lesson replays a problem that an engineer described in a
+document ("the document").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """sarama's newSession, branch by branch, with its reaction to each response.
 
-Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an author's description, called
-"the document" here.
+Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an engineer's
+description of sarama's source ("the document").
 
 The letters in the titles name the branches of the document's newSession, which sarama calls joinSync today.
 The scenarios run sarama 1.61.1, and say where the document's older version behaves differently.

@@ -1,7 +1,7 @@
 """sarama's fetch loop, offset manager and newSession, branch by branch.
 
-Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an author's description, called
-"the document" here.
+Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an engineer's
+description of sarama's source ("the document").
 
 The scenarios run sarama 1.61.1. If the document's older version behaves differently, the scenario says so.
 """

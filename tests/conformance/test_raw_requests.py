@@ -1,4 +1,4 @@
-"""kproto's coordinator, the embedded broker and a real Kafka answer raw requests as the scripts say."""
+"""kproto's coordinator, the embedded broker and a real Kafka answer as raw_requests.txt says."""
 
 from __future__ import annotations
 

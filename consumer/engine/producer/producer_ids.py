@@ -94,7 +94,7 @@ class SequenceNumbers:
         return max_version
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Assign a sequence number to the batch. Return False if there is no producer id.
+        """Assign a sequence number to the batch. Return False if a producer id must be requested first.
 
         If the queue has no producer id or needs a new epoch, it first gets the client's current producer id
         and epoch. If it already had this producer id, its own epoch is incremented instead.

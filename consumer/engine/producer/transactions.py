@@ -655,7 +655,7 @@ class TransactionManager:
             self._records.take_failures()
 
     def _on_no_response(self, call: Call) -> None:
-        """Handle a request without a readable response: retry it, or move to FATAL_ERROR."""
+        """Retry a request that timed out or whose connection broke. Other failures are fatal."""
         assert call.error is not None
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)

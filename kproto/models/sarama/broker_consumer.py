@@ -436,7 +436,7 @@ def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
 
 
 def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> None:
-    """Dispatch the partition without a backoff if its preferred broker has changed."""
+    """Move the partition to its preferred broker without a backoff, unless it is this broker."""
     preferred = child.preferred_broker()
     if not isinstance(preferred, GoError) and preferred[0].id != consumer.broker.id:
         child.switching = True

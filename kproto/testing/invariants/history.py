@@ -185,7 +185,8 @@ def what_is_committed_was_delivered(world: World) -> None:
             # Records before the new position count as delivered.
             for partition in set(observation.partitions) - added_partitions:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
-        elif observation.kind == "sought":  # A seek may skip records, so the check exempts its partitions.
+        elif observation.kind == "sought":
+            # A seek may skip records, so the partitions that it moves are no longer checked.
             exempt.update((group, partition) for partition in observation.partitions or world.partitions())
 
 

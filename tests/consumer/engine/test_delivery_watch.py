@@ -1,4 +1,4 @@
-"""A consumer reports why a partition returns no records, and when it counts as stalled."""
+"""A consumer reports why a partition returns no records, and when the partition counts as stalled."""
 
 from __future__ import annotations
 
