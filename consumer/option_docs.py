@@ -35,7 +35,7 @@ class OptionLists(NamedTuple):
     options: msgspec.Struct  # The options with their default values.
 
     def omissions(self) -> list[str]:
-        """Return an error message for each option that one of the three lists lacks."""
+        """Return an error message for each option and each of the three lists that lacks it."""
         names_by_list = {
             self.table_name: self.table.keys(),
             self.config.__name__: self.config.__annotations__.keys() - SECURITY.keys(),

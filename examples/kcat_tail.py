@@ -31,7 +31,7 @@ def main() -> None:
             key, value = (part.decode() if part is not None else "" for part in (record.key, record.value))
             print(record.partition, record.offset, key, value)
             printed.append(record.value)
-            if len(printed) == 4:  # all existing records are printed: send the new one that `tail` waits for
+            if len(printed) == 4:  # All existing records are printed; `tail` waits for a new record.
                 producer.send("log", b"line 10", partition=0)
             if len(printed) == 5:
                 break

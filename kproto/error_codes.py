@@ -45,7 +45,7 @@ class ErrorCode(IntEnum):
     INVALID_REQUIRED_ACKS = 21
     # The request's generation is not the group's current one.
     ILLEGAL_GENERATION = 22
-    # The member has no assignor in common with the group, or has another protocol type.
+    # The member shares no assignor with the group, or its protocol type differs from the group's.
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25  # The member was removed or never existed: rejoin with an empty id.

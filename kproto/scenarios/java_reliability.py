@@ -169,7 +169,7 @@ def zookeeper(run: ScenarioRun) -> None:
     ]
 
     def show_actions(actions: list[zk.ZooKeeperAction]) -> int:
-        """Show the actions at the time `now`; return the number of conflicts among them."""
+        """Show the actions at the time `now`; return the number of ownership conflicts among them."""
         for action in actions:
             run.moment(_describe_action(action), action.consumer, run.started + now)
         return sum(isinstance(action, zk.OwnershipConflict) for action in actions)

@@ -52,7 +52,8 @@ def decode_flat(
 ) -> Flat:
     """Read a message that starts at `offset` of `data`; bytes after its end are ignored.
 
-    Raises the same errors as `Message.decode`, but most strings are not checked for valid UTF-8.
+    Raises the same errors as `Message.decode`. Strings are checked for valid UTF-8 only if the compiled
+    decoder fails, so that the interpreter reads the message.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:

@@ -170,7 +170,7 @@ class ReceiveBuffer:
     def writable(self) -> memoryview:
         """Return a view of the memory into which the socket writes next.
 
-        Release the view before the next call.
+        The caller must release the view before it calls another method.
         """
         if self._body_size < 0:
             if self._shared is None:

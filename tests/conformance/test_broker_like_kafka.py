@@ -100,7 +100,7 @@ class BrokerPair:
         assert ours == kafka, f"{request}"
 
     def agree_in_session(self, epoch: int, *topics: Any, forget: tuple[ForgottenTopic, ...] = ()) -> None:
-        """Send a Fetch to each broker, in the session that this broker created."""
+        """Send a Fetch in each broker's own session, and check that the responses are equal."""
         got = []
         for index, broker in enumerate(self.brokers):
             request = fetch_request(*topics, wait=0, session=(self.sessions[index], epoch), forget=forget)

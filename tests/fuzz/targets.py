@@ -46,7 +46,8 @@ from kproto.security.scram import Credential, ScramClient, ScramServer, credenti
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpreter
 
-# The limit of decompressed bytes in all targets. Decompression bombs have their own tests.
+# The limit of decompressed bytes per read, unless the input selects the default limit. Decompression bombs
+# have their own tests.
 LIMIT = 1 << 20
 T = TypeVar("T")
 

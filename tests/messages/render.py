@@ -135,7 +135,7 @@ class _Message:
             self._place(self.fields_of[element], versions)
 
     def shape(self, struct: str) -> str:
-        """Return a text that is equal for two structs if their declarations are equal."""
+        """Return a text of a struct's fields; structs with the same name and text share a class."""
         keys = ("name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default")
         keys += ("ignorable", "mapKey", "flexibleVersions")
         fields = [

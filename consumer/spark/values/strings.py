@@ -24,7 +24,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
         raise ConfigError(
             "schema",
             f"{column_format.column} {kind.simpleString()}",
-            "a column of the format string must have the type STRING",
+            'a column whose format is "string" must have the type STRING',
         )
     return decode
 

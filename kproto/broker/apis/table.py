@@ -139,7 +139,7 @@ _MODULES: Final = (
 # API key -> entry, in the order of the keys.
 APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODULES}
 
-# The APIs that `Server.fail` can inject errors into: those that can deny authorization.
+# The APIs that `Server.fail` can inject errors into: those with an authorization check.
 REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorization is not None)
 
 # The value in `highest` (see `served_versions`) that omits an API.

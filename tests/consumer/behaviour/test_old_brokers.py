@@ -1,4 +1,4 @@
-"""Consumers work with brokers that lack topic ids, or special timestamps such as the maximum timestamp.
+"""Consumers work with brokers that lack topic ids or ListOffsets' special timestamps.
 
 The option `highest` limits the embedded broker to the API versions of an old broker.
 tests/conformance/test_old_kafkas.py runs real old releases.

@@ -15,7 +15,7 @@ PUT = {
     24: "6 7 8 9 0 1 2 20 10 21 3 11 22 4 12 23 5 13 14 15 16 17 18 19",
     25: "6 7 8 9 0 1 2 10 3 11 4 12 5 24 20 21 22 23 13 14 15 16 17 18 19",
 }
-# The same for a copy of this HashSet. Only the order of 24 names differs.
+# Maps a count to the iteration order of a copy of this HashSet. It differs from `PUT` only for 24 names.
 COPIED = {**PUT, 24: "6 7 8 9 0 1 2 10 3 11 4 12 5 20 21 22 23 13 14 15 16 17 18 19"}
 
 

@@ -93,7 +93,7 @@ def assign_group(member: Member, out: Actions) -> None:
 
 
 def _store_assignment_metadata(member: Member) -> None:
-    """Store the metadata of the assignment and a snapshot of it; update `initial_counts`."""
+    """Store the metadata that the assignor used, store a snapshot, and update `initial_counts`."""
     topics = leadership.topics_of(member.subscriptions)
     member.initial_counts = leadership.update_initial_counts(
         member.initial_counts,
