@@ -207,7 +207,7 @@ def check_bound_order(starting: Bound | None, ending: Bound | None) -> None:
 
 
 def _numeric_offsets(bound: SpecificOffsets) -> dict[TopicPartition, int]:
-    """Map each partition to its offset, except those with "earliest" or "latest"."""
+    """Map each partition to its offset. Omit partitions with "earliest" or "latest"."""
     return {p: offset for p, offset in bound.offsets.items() if isinstance(offset, int)}
 
 

@@ -212,7 +212,7 @@ class CallbackReturned(msgspec.Struct, frozen=True):
 class CommitCalled(msgspec.Struct, frozen=True):
     """Commit `offsets`. None commits the positions of all consumed partitions.
 
-    The model answers with a `FinishCommit` that has the same token.
+    The model answers with a `FinishCommit` that has this `token`.
     """
 
     token: object

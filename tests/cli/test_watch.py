@@ -379,7 +379,7 @@ def test_a_second_signal_ends_a_command_whose_loop_is_blocked(number: signal.Sig
     def send_signals() -> None:
         assert blocks.wait(20)
         for _ in range(2):
-            time.sleep(0.3)  # Meanwhile the main thread enters the read, in which it blocks.
+            time.sleep(0.3)  # Meanwhile the main thread enters `os.read`, and blocks there.
             signal.pthread_kill(main_thread, number)
         if not ended.wait(5):
             unblocked.set()

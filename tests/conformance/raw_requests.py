@@ -677,7 +677,7 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether `response` contains all of `expected`, and both begin with one error code.
+    """Return whether `response` has the error code and all other elements of `expected`.
 
     If `expected` begins not with an error code but, for example, with "generation=1", any error code fits.
     """

@@ -411,7 +411,7 @@ def _header_fault(
 
 
 def _batch_fault(batch: Batch) -> str | None:
-    """Return why a client may not produce this batch, or None if it may."""
+    """Return why a client may not produce this batch; None if the batch is acceptable."""
     if batch.base_offset != 0:
         return f"a client's batch begins at offset 0, not {batch.base_offset}"
     if batch.count < 1:

@@ -313,7 +313,7 @@ def _handle_join_failure(state: JavaState) -> bool:
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
     """Continue the call that waited for the rebalance listener, which has returned or raised an exception.
 
-    Revoked or lost partitions are removed from the assignment by the continued call, not earlier (M79).
+    Revoked or lost partitions stay in the assignment until the continued call removes them (M79).
     """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions

@@ -147,7 +147,7 @@ class ReaderPhase(Enum):
     FIRST_OFFSET = "first"
     # ReadOffsets: ListOffsets for the end of the log is in flight.
     LAST_OFFSET = "last"
-    # Conn.Seek: ListOffsets is sent again for the start of the log, then for its end.
+    # Conn.Seek: another ListOffsets is in flight, first for the start of the log, then for its end.
     SEEK_FIRST = "seek_first"
     SEEK_LAST = "seek_last"
     # Fetch is in flight.

@@ -112,7 +112,7 @@ def _choose_broker(lookup: Lookup, payload: object) -> None:
 
 
 def _touch_next_lock(lookup: Lookup, payload: object) -> None:
-    """Take and release the next broker's lock, or send the request if only one broker is left."""
+    """Take and release the next broker's lock. To the last broker, send the request instead."""
     if len(lookup.brokers) == 1:
         _send(lookup)
     else:

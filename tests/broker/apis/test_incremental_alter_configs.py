@@ -50,7 +50,7 @@ def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        # APPEND applies to the empty value and not to the default.
+        # APPEND extends the topic's own value, here an empty one, and not the default "delete".
         ("", APPEND, "compact", "compact"),
         ("", APPEND, "", ""),
         ("", APPEND, ",", ""),

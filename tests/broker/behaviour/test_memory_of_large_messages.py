@@ -93,7 +93,7 @@ def test_a_client_that_closes_its_side_still_receives_the_whole_response() -> No
         size = begin_to_read(client)
         client.socket.shutdown(socket.SHUT_WR)
         with connected(server.bootstrap) as other:
-            # By the time it responds, the broker has noticed that `client` shut down its sending side.
+            # When the broker responds to `other`, it has noticed that `client` shut down its sending side.
             assert other.listed_versions()
         assert read_response(client, size).responses
         assert client.closed_by_broker()

@@ -167,7 +167,7 @@ def partitions_of(*indexes: int) -> tuple[TopicPartition, ...]:
 
 
 def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
-    # As in sarama's TestSubscriptionMetadata, owned partitions are reported sorted.
+    # As in sarama's TestSubscriptionMetadata, the subscription lists the owned partitions in ascending order.
     data = balance_strategy.subscription("cooperative-sticky", ["t"], None, partitions_of(2, 0, 1), 7, 7)
     assert Subscription.decode(data).owned == partitions_of(0, 1, 2)
     old = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=3)

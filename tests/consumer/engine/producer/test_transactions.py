@@ -371,7 +371,7 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
-    """An authorization error is final for this producer, as in Java.
+    """A producer whose transactional id was once rejected remains unusable, as in Java.
 
     Even after an ACL has been added, the application needs a new producer.
     """
