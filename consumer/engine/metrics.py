@@ -147,7 +147,8 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
     def _next_sample(self, now: int) -> _Sample:
         """Return an empty sample, which becomes the current one.
 
-        The sample is new while fewer than `SAMPLES` + 1 samples exist. Later, the oldest sample is reset.
+        A new sample is created until `SAMPLES` + 1 samples exist. After that, the oldest sample is reset and
+        returned.
         """
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:

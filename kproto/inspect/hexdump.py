@@ -248,9 +248,9 @@ def _read_decimal(text: str, is_named: bool) -> bytes | None:
 def _find_array(text: str) -> tuple[list[str], str]:
     """Return the numbers and the opening bracket of the array in a text. Comments are ignored.
 
-    If no brackets contain numbers, the whole text is the array, with the bracket "". In this case the list is
-    empty if a word of the text is not a number. The declared size of the array, as in `byte[4]`, is ignored.
-    Raises ConfigError for several arrays.
+    If no brackets contain numbers, the bracket is "", and the whole text is the array. If a word of this text
+    is not a number, the list of numbers is empty. The declared size of the array, as in `byte[4]`, is
+    ignored. Raises ConfigError for several arrays.
     """
     if "\n" not in text.strip() and re.search(r"[ ,](//|#).*\d", text):
         raise _text_error(

@@ -6,8 +6,8 @@
 * X4: from EndTxn v5 on, each EndTxn starts a new epoch (KIP-890), which fences late requests of the old
   transaction. A new epoch also starts if the coordinator aborts a transaction.
 
-* X3, X4: a producer that did not receive the response to EndTxn v5 retries with the old epoch. Once the
-  markers are written, it receives the first response again. Until then it receives CONCURRENT_TRANSACTIONS.
+* X3, X4: a producer that did not receive the response to EndTxn v5 retries with the old epoch. The retry
+  is answered with CONCURRENT_TRANSACTIONS until the markers are written, and then with the first response.
 
 * Up to EndTxn v4 the epoch does not change, so the coordinator cannot distinguish a retry from a new request.
   It treats a second EndTxn with the same decision as a retry.

@@ -5,7 +5,7 @@ The rows are the programs of kproto/scenarios/race.py.
 The outcome of program F occurs only on the mock cluster. There the second join of a group's only member waits
 for a session timeout minus one second.
 
-A real broker completes this join immediately. On such a broker, program F has the outcome of program B.
+A real broker completes the second join immediately. On a real broker, program F has the outcome of program B.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ Rules:
 * If `MAX_OPEN_FETCHES` fetches are decoded, the decoded records of a paused partition are freed before
   another fetch is decoded. They are decoded again later.
 
-* An error of a partition is raised as soon as the records before it have been returned. Other partitions are
-  still read.
+* An error of a partition is raised as soon as the records before it have been returned.
 
-* Every poll that has no records raises the partition's error again, until the application seeks in the
-  partition.
+* Later polls return the records of other partitions. A poll that has no records to return raises the error
+  again, until the application seeks in the failed partition.
 
 * Ctrl-C may interrupt any line, most likely during decoding. `reading` is then the partition whose records
   were taken from the buffer but not returned.

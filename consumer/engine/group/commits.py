@@ -401,8 +401,8 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Handle partitions that were revoked, or whose topic was re-created, since the commit call.
 
-        If the commit's `drops_revoked` is true, these partitions are removed from the commit. If it is false,
-        the commit fails.
+        If `commit.drops_revoked` is true, these partitions are removed from the commit. Otherwise the commit
+        fails if it contains such a partition.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().

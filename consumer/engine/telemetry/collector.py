@@ -6,8 +6,9 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
   `org.apache.kafka.consumer.fetch.manager.bytes.consumed.total`. Tags become attributes, with underscores.
   The tag `client-id` is omitted, because the broker knows it from each request.
 
-* Metrics whose name ends with -total are monotonic sums. All other metrics are gauges. With delta
-  temporality, the change of a sum since the previous push is sent.
+* Metrics whose name ends with -total are monotonic sums. All other metrics are gauges. A push
+  contains a sum's change since the previous push with delta temporality, and the whole sum with cumulative
+  temporality.
 
 * When a sensor is removed, for example because its topic was deleted, the sum of the sensor is forgotten.
 

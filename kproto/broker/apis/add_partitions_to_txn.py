@@ -35,8 +35,9 @@ def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
 def _authorize(access: Access, request: AddPartitionsToTxnRequest) -> Authorized:
     """Return the call if all its parts are permitted, and otherwise the response with the errors.
 
-    If the producer may not write to one of the topics, no partition is added, and the partitions of the other
-    topics get OPERATION_NOT_ATTEMPTED.
+    If the producer may not write to one of the topics, no partition is added. The partitions of this topic
+    get TOPIC_AUTHORIZATION_FAILED. Of the other topics, missing partitions get UNKNOWN_TOPIC_OR_PARTITION,
+    and existing ones OPERATION_NOT_ATTEMPTED.
     """
     if access.call.version >= BATCH_VERSION:
         if access.allows_cluster(Operation.CLUSTER_ACTION):

@@ -40,7 +40,7 @@ class Client:
         return list(self.requests.request(key, source, open_keys))
 
     def finish(self, source: Source) -> list[Any]:
-        """Let one call of the source end, and return the events that contain the result of this call."""
+        """Let one call of `source` end, and return the events that report the result of this call."""
         source.release.release()
         assert self.arrived.acquire(timeout=30)
         return list(self.requests.take())
