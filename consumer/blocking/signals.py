@@ -32,7 +32,7 @@ _NAMED = {int(number) for number in signal.Signals if number.name not in _FATAL}
 #
 # Each call of a client queries the handlers of these signals, and one query takes 0.04 microseconds. So the
 # signals between SIGRTMIN and SIGRTMAX are omitted: they are half of all signals, and few programs use them.
-# `look` adds those that have a handler, when a client is created and when a call waits.
+# When a client is created and when a call waits, `look` adds the omitted signals that have a handler.
 _delayed = tuple(number for number in EVERY if number in _NAMED)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 

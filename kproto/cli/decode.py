@@ -157,7 +157,10 @@ def _decode_requests(data: bytes, form: str, options: argparse.Namespace) -> int
 
 
 def _print_dissection(dissection: Dissection, options: argparse.Namespace) -> int:
-    """Print the fields or the JSON form of a frame or message. Return the exit code: 1 if it is invalid."""
+    """Print the fields or the JSON form of a frame or message. Return the exit code.
+
+    The exit code is 1 if the frame or message is invalid, and otherwise 0.
+    """
     from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 

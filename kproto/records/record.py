@@ -83,8 +83,9 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at` on; return them and the position after the last one.
 
-    The caller checks the returned position. With LogAppendTime, `append_time` is the timestamp of every
-    record; with CreateTime, it is None. Raises `MalformedRecord`, or `IndexError` if the bytes end too early.
+    The caller must check that the returned position is the end of the records. With LogAppendTime,
+    `append_time` is the timestamp of every record; with CreateTime, it is None. Raises `MalformedRecord`, or
+    `IndexError` if the bytes end too early.
 
     The loop reads varints of one or two bytes inline, and calls `_read_varint` for longer ones. Parsing a
     small record therefore takes only 1 µs.

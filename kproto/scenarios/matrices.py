@@ -50,8 +50,8 @@ class Loss:
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        If the new partitions were never assigned, predict the number of records that were written to them.
-        If they were assigned and the client reads new partitions from their beginning, predict 0.
+        There are two exceptions. If the new partitions were never assigned, all records that were written to
+        them are lost. If the client reads new partitions from their beginning, none are lost.
         """
         if self.discovered_after_ms is None:
             return self.written

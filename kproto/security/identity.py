@@ -24,8 +24,8 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 def is_final_success(mechanism: str, answer: bytes) -> bool:
     """Return whether a broker's response is the last one of a successful authentication.
 
-    The caller must have checked that the response reports no error. In SCRAM, the last response
-    proves that the broker knows the user's credential. In any other mechanism, the last response is empty.
+    The caller must have checked that the response reports no error. In SCRAM, the last response contains the
+    broker's proof that it knows the user's credential. In any other mechanism, the last response is empty.
     """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 

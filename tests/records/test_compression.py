@@ -324,7 +324,7 @@ def large_stream(codec: str, size: int) -> bytes:
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[..., bytes]) -> None:
-    """Output above 16 MiB is allowed if it begins like records, even if the first frame is short."""
+    """More than 16 MiB are decompressed if they begin like records, even after a short first frame."""
     size = 18 << 20
     starts: list[bytes] = []
 

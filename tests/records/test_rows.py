@@ -1,4 +1,4 @@
-"""The rows of a `records` field are the same in one list, in several lists, and after decoding to columns."""
+"""A `records` field has the same rows as one list, as several lists, and after decoding to columns."""
 
 from __future__ import annotations
 

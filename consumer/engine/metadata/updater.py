@@ -69,7 +69,7 @@ class MetadataUpdater:
         self._needed = False  # Whether `need()` was called since the last response.
         # Time (ms) at which this client sent its first Metadata request; before, a time in the far future.
         self._first_request_at = 1 << 62
-        # Time (ms) of the first request since the last success; None if no request was sent since then.
+        # Time (ms) of the first request after the last success; None if no request has been sent after it.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
 

@@ -662,8 +662,8 @@ class NetworkClient:
         """Close and forget a connection; retry or fail its calls.
 
         With `shut`, the open socket is closed. With `backs_off`, the client delays its next connection to the
-        address. `is_unresponsive` says that the broker exceeded the timeout of the setup or of
-        `request_timeouts`.
+        address. `is_unresponsive` says that the broker exceeded the timeout of the connection setup, or the
+        timeout of a request (`request_timeouts`).
 
         `decode_error` and `authentication_error` have the same meaning as in `Connection.fail_calls`.
         """

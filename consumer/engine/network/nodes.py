@@ -15,8 +15,8 @@ Rules:
 * A call that any broker can serve goes to the ready address with the fewest requests in flight (Kafka's
   leastLoadedNode).
 
-* If no address is ready, such a call uses a connection that is being opened. If no connection is being opened
-  either, the call uses the next address (round-robin) at which it has not been tried yet.
+* If no address is ready, such a call waits for a connection that is being opened. If no connection is being
+  opened, the call goes to the next address (round-robin) at which it has not been tried yet.
 
 * The brokers' addresses are tried before the bootstrap addresses.
 
