@@ -184,7 +184,7 @@ class Sockets:
                 # Ctrl-C cannot interrupt an expression that calls only C functions. So an action whose bytes
                 # were sent is never left in `todo`, where it would be sent again.
                 sent.extend(map(conn.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW)))
-            # After False, the caller calls `perform(action)`: there the send fails again and is reported.
+            # The caller then calls `perform(action)`. The send fails there, too, and the error is reported.
             except OSError:
                 todo.appendleft(action)
                 return False

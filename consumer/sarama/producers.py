@@ -103,7 +103,7 @@ class AsyncSyncProducer(AsyncBlock):
         failures.raise_errors()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait until the messages of other tasks are delivered or have failed, and close the producer."""
+        """Wait until messages that other tasks are sending are delivered or fail; close the producer."""
         await self._producer.close(timeout)
 
 
@@ -197,7 +197,7 @@ class AsyncQueueProducer(AsyncBlock):
     def async_close(self) -> None:
         """Accept no more messages, and return immediately.
 
-        `successes()` and `errors()` end after the last result.
+        `successes()` and `errors()` end after the result of the last queued message.
         """
         self._close_task = self._close_task or asyncio.ensure_future(self._close_producer(None))
 

@@ -87,7 +87,7 @@ class SyncProducer(Block):
         failures.raise_errors()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait until the messages of other threads are delivered or have failed, and close the producer."""
+        """Wait until messages that other threads are sending are delivered or fail; close the producer."""
         self._producer.close(timeout)
 
 
@@ -203,7 +203,7 @@ class QueueProducer(Block):
     def async_close(self) -> None:
         """Accept no more messages, and return immediately.
 
-        `successes()` and `errors()` end after the last result.
+        `successes()` and `errors()` end after the result of the last queued message.
 
         A new thread waits for the results of the queued messages. If the system cannot start a thread, this
         method waits for them.

@@ -275,7 +275,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     if row.name not in _COORDINATOR_SETTINGS
 }
 
-# Kafka's name -> the size of the number, for the configs of the coordinators.
+# Maps a config of the coordinators (Kafka's name) to the size in bits of its integer.
 _COORDINATOR_INT_BITS: Final[Mapping[str, int]] = {
     kafka_name(row.name): row.metadata.get("bits", 32)
     for table in _COORDINATOR_SETTINGS.values()

@@ -235,7 +235,7 @@ def run_until_interrupted(serve: Coroutine[Any, Any, None]) -> None:
 def interrupted_by_signals() -> Generator[None]:
     """Make SIGTERM and SIGINT raise KeyboardInterrupt, as Ctrl-C does.
 
-    SIGINT raises it even if the process was started with SIGINT ignored, as shells start background jobs.
+    Shells start background jobs with SIGINT ignored. Even then, SIGINT raises KeyboardInterrupt.
     """
     import signal
     import threading

@@ -330,7 +330,8 @@ def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Gen
         try:
             yield
         finally:
-            watcher.communicate(b"over")  # Any input makes the watcher end without killing the process.
+            # Any input makes the watcher end without killing `process`.
+            watcher.communicate(b"over")
 
 
 @contextlib.contextmanager

@@ -179,7 +179,7 @@ def copied(
     def ends_for(level: str) -> dict[TopicPartition, OffsetAt]:
         return kafka.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=level)
 
-    # The response to a commit arrives before its markers are in the logs.
+    # A producer gets the response to its commit before the transaction's markers are in the logs.
     def settled() -> bool:
         return ends_for("read_committed") == ends_for("read_uncommitted")
 

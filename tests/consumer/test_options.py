@@ -182,7 +182,7 @@ UNENCODABLE = [
 def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
     """A string that cannot be encoded in a request is rejected when the client is created.
 
-    Without the check, the client would fail permanently when it encodes its first request.
+    If such a string were accepted, each request that contains it would fail to encode.
     """
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})

@@ -47,7 +47,7 @@ def mutated_compiler(old: str, new: str) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         for module, matches in zip(MODULES, places, strict=True):
             mutants.append(mutated(module, old if matches else "", new))
-            # Later modules of the compiler then import this mutant.
+            # The remaining modules of the loop, which are executed later, import this mutant.
             patch.setitem(sys.modules, module.__name__, mutants[-1])
     return mutants[-1]
 

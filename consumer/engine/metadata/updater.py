@@ -395,9 +395,10 @@ class MetadataUpdater:
             self.need()
 
     def _on_topic_error(self, name: str, code: int) -> int:
-        """Request a topic with an error again, and report the error if it is retriable.
+        """Request a topic with an error again, after a backoff.
 
-        Returns the number of consecutive responses with this error code.
+        A retriable error is reported, except UNKNOWN_TOPIC_OR_PARTITION. Returns the number of consecutive
+        responses with this error code.
         """
         core = self._core
         last_code, count = self.topic_errors.get(name, (0, 0))

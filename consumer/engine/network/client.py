@@ -601,7 +601,7 @@ class NetworkClient:
         self.sensors.add_to(snapshot, self.view, self.bootstrap, len(self._connections))
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
-        """Close one connection, so that its calls fail now, without a backoff before the next connection.
+        """Close a connection and fail its calls. The next connection to the broker may be opened immediately.
 
         The engine calls this method when the group's coordinator is lost (M26).
         """

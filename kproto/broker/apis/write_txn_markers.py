@@ -3,7 +3,7 @@
 Only admin clients send this request to this broker, to abort a hanging transaction that no coordinator knows
 (Java's Admin.abortTransaction).
 
-In Kafka, the transaction coordinator also sends this request to the leaders of partitions.
+In Kafka, a transaction coordinator, too, sends it: to the leaders of the partitions of its transactions.
 
 `__consumer_offsets` is not a topic of this broker. A marker for one of its partitions commits or discards the
 pending offsets of the producer.

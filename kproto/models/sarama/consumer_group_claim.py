@@ -53,7 +53,7 @@ class ClaimState(States):
     # A call of ConsumePartition is in progress.
     OPENING = "opening"
     BACKING_OFF = "backing_off"
-    # The claim refreshes the topic's metadata before the next attempt.
+    # The claim refreshes the topic's metadata before the next call of ConsumePartition.
     REFRESHING = "refreshing"
     # The handler runs.
     CONSUMING = "consuming"

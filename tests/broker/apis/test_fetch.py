@@ -310,7 +310,7 @@ def test_unsent_responses_limit_a_fetch_to_one_batch(
 ) -> None:
     """If the unsent responses reach MAX_UNSENT_BYTES, a fetch returns only one batch.
 
-    Without this limit, clients that do not read their responses could exhaust the broker's memory.
+    Without MAX_UNSENT_BYTES, clients that do not read their responses could exhaust the broker's memory.
     """
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))

@@ -1,4 +1,8 @@
-"""If a request fails between two generations, kafka-go's ConsumerGroup leaves the group or backs off."""
+"""How kafka-go's ConsumerGroup reacts if a request fails, or if it is closed, between two generations.
+
+After an error it leaves the group if it has a member id, and backs off before it joins again. After
+REBALANCE_IN_PROGRESS it joins again immediately.
+"""
 
 from __future__ import annotations
 
