@@ -7,7 +7,7 @@ a rule lists the rule's number. A test of a rule is a test in tests/group that i
     python -m tests.rule_mutants R64 M14    # these rules
 
 A mutant changes one cell. The cell then does nothing, answers with other error codes, or accepts old
-responses.
+responses. A response is old if the member no longer waits for it, or if it belongs to an earlier generation.
 
 The script prints the rules that are not pinned, with their tests. If it prints a rule, its exit status is 1.
 tests/test_rule_mutants.py runs it.
@@ -29,6 +29,7 @@ from kproto.group.classic import coordinator
 from kproto.group.classic.member import table as member
 from kproto.inspect import rules
 from kproto.machine import Cell, SendResponse, Table, impossible
+from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.wire.message import Message
 
 TABLES: Final[tuple[Table[Any, Any], ...]] = (coordinator.TABLE, member.TABLE)
@@ -62,11 +63,20 @@ def answer_other_errors(cell: Cell) -> Cell:
 
 
 def accept_old_responses(cell: Cell) -> Cell:
-    """Return a cell that treats every response as the response to the request in flight."""
+    """Return a cell that treats every response as the response to the request in flight.
+
+    A Heartbeat response is treated as a response to a request of the current generation.
+    """
 
     def act(holder: Any, event: Any, now: int, out: Any) -> None:
         """Act on the response to the request in flight."""
         current = holder.rebalance_request or event.request
+        if isinstance(event.request, HeartbeatRequest):
+            current = HeartbeatRequest(
+                group_id=event.request.group_id,
+                generation_id=holder.generation,
+                member_id=holder.member_id,
+            )
         cell.act(holder, msgspec.structs.replace(event, request=current), now, out)
 
     return cell._replace(act=act)
@@ -95,7 +105,7 @@ def mutants_of(table: Table[Any, Any], key: Key) -> Iterator[Mutate]:
     yield do_nothing
     if table is coordinator.TABLE and table[key].errors:
         yield answer_other_errors
-    if key[0] in (member.K.JOIN_RESPONSE, member.K.SYNC_RESPONSE):
+    if key[0] in (member.K.JOIN_RESPONSE, member.K.SYNC_RESPONSE, member.K.HEARTBEAT_RESPONSE):
         yield accept_old_responses
 
 
@@ -111,7 +121,8 @@ def mutated(table: Table[Any, Any], key: Key, mutate: Mutate) -> Iterator[None]:
 
 def run_tests(tests: list[str]) -> int:
     """Run these tests in this process, and return pytest's exit code."""
-    options = ["-x", "-q", "--tb=no", "-n0", "-p", "no:cacheprovider"]
+    # A mutant may make a test wait forever. Without a mutant, no test takes longer than 0.2 s.
+    options = ["-x", "-q", "--tb=no", "-n0", "-p", "no:cacheprovider", "--timeout", "10"]
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return int(pytest.main([*options, *tests]))
 
