@@ -748,6 +748,8 @@ def test_a_poll_restarts_the_poll_interval() -> None:
     solo.poll()
     solo.wait(POLL - 1)
     assert solo.state is MemberState.STABLE
+    solo.wait(1)
+    assert solo.state is MemberState.EXPIRED
 
 
 @rule("M112")
@@ -779,12 +781,15 @@ def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
 @rule("M108")
 def test_a_poll_restarts_the_poll_interval_while_the_coordinator_is_unknown() -> None:
     """ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
-    solo = Solo().stable()
+    solo = Solo(session_timeout_ms=POLL * 3).stable()
     solo.apply(CoordinatorLost())
     solo.wait(POLL - 1)
     solo.poll()
+    solo.find_coordinator()
     solo.wait(POLL - 1)
     assert solo.state is MemberState.STABLE
+    solo.wait(1)
+    assert solo.state is MemberState.EXPIRED
 
 
 @rule("M110", "M115")

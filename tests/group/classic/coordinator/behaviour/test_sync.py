@@ -308,21 +308,33 @@ def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None
 
 
 @rule("R148")
-def test_a_rejected_sync_does_not_count() -> None:
+def test_only_an_accepted_sync_counts_after_the_assignment() -> None:
     stage = Stage()
-    leader, follower = stage.create_generation({}, {})
+    leader, accepted, rejected = stage.create_generation({}, {}, {})
     stage.sync(leader, assignments={})
-    stage.sync(follower, 99)
-    assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.sync(accepted).code is ErrorCode.NONE
+    assert stage.sync(rejected, 99).code is ErrorCode.ILLEGAL_GENERATION
+    codes = alive(stage, [leader, accepted, rejected], REBALANCE, 1)
+    assert codes == [
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
 
 
 @rule("R148")
-def test_a_sync_that_is_rejected_before_the_assignment_does_not_count() -> None:
+def test_only_an_accepted_sync_counts_before_the_assignment() -> None:
     stage = Stage()
-    leader, follower = stage.create_generation({}, {})
-    stage.sync(follower, 99)
+    leader, accepted, rejected = stage.create_generation({}, {}, {})
+    stage.sync(accepted)
+    assert stage.sync(rejected, 99).code is ErrorCode.ILLEGAL_GENERATION
     stage.sync(leader, assignments={})
-    assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
+    codes = alive(stage, [leader, accepted, rejected], REBALANCE, 1)
+    assert codes == [
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
 
 
 def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
