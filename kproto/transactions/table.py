@@ -293,7 +293,7 @@ _END_STATES = (S.PREPARE_COMMIT, S.PREPARE_ABORT)
 
 _TAKE_ID = Cell(producer_ids.take_id, to=(S.EMPTY,), errors=(E.NONE, *_FENCED), rules=("X1", "X4"))
 _INIT_TOO_EARLY = Cell(
-    producer_ids.wait_for_completion, errors=(E.CONCURRENT_TRANSACTIONS, *_FENCED), rules=("X3",)
+    producer_ids.wait_for_completion, errors=(E.CONCURRENT_TRANSACTIONS, *_FENCED), rules=("X1", "X3")
 )
 _ADD_TO_UNKNOWN = Cell(partitions.refuse_unknown_id, errors=(E.INVALID_PRODUCER_ID_MAPPING,), rules=("X1",))
 _ADD = Cell(partitions.add_partitions, to=(S.ONGOING,), errors=(E.NONE, *_NOT_OWNER), rules=("X1", "X6"))
@@ -307,21 +307,21 @@ _END_UNKNOWN = Cell(completion.refuse_unknown_id, errors=(E.INVALID_PRODUCER_ID_
 _REPEAT_EARLY_V4 = Cell(
     completion.repeat_end_before_completion_v4,
     errors=(E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE, *_NOT_OWNER_V4),
-    rules=("X2", "X3"),
+    rules=("X1", "X2", "X3"),
 )
 _REPEAT_EARLY = Cell(
     completion.repeat_end_before_completion,
     errors=(E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE, *_NOT_OWNER),
-    rules=("X2", "X3"),
+    rules=("X1", "X2", "X3"),
 )
 _REPEAT_V4 = Cell(
-    completion.repeat_end_v4, errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER_V4), rules=("X2",)
+    completion.repeat_end_v4, errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER_V4), rules=("X1", "X2")
 )
 _REPEAT = Cell(
     completion.repeat_end,
     to=(S.PREPARE_ABORT,),
     errors=(E.NONE, E.INVALID_TXN_STATE, *_NOT_OWNER),
-    rules=("X2", "X4"),
+    rules=("X1", "X2", "X4"),
 )
 _EXPIRE = Cell(completion.expire_id, to=(S.DEAD,))
 

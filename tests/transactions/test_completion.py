@@ -20,7 +20,7 @@ from tests.rules import rule
 from tests.transactions.stage import Identity, Stage
 
 
-@rule("X2", "X3")
+@rule("X1", "X2", "X3")
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_end_is_answered_with_the_decision_and_complete_with_the_markers(
     stage: Stage, committed: bool
@@ -53,7 +53,7 @@ def test_while_markers_are_written_the_coordinator_waits_for_no_time(stage: Stag
     assert next_deadline(stage.coordinator) == stage.now + expiration_ms
 
 
-@rule("X2", "X4")
+@rule("X1", "X2", "X4")
 def test_an_end_is_retried_with_the_old_epoch(stage: Stage) -> None:
     before = stage.take_id()
     stage.add(before)
@@ -82,7 +82,7 @@ def test_an_end_is_answered_before_its_markers_are_requested(stage: Stage) -> No
     assert [type(action) for action in actions] == [SendResponse, WriteMarkers]
 
 
-@rule("X4")
+@rule("X1", "X4")
 def test_an_abort_without_a_transaction_starts_a_new_epoch(stage: Stage) -> None:
     before = stage.take_id()
     assert stage.end(before).error_code == E.INVALID_TXN_STATE
@@ -92,7 +92,7 @@ def test_an_abort_without_a_transaction_starts_a_new_epoch(stage: Stage) -> None
     assert stage.end(before, committed=False).error_code == E.PRODUCER_FENCED
 
 
-@rule("X2", "X3", "X4")
+@rule("X1", "X2", "X3", "X4")
 @pytest.mark.parametrize("committed", [True, False])
 def test_up_to_v4_the_epoch_stays(stage: Stage, committed: bool) -> None:
     producer = stage.take_id()
@@ -104,10 +104,12 @@ def test_up_to_v4_the_epoch_stays(stage: Stage, committed: bool) -> None:
     assert stage.end(producer, committed=committed, version=4).error_code == 0
     assert stage.end(producer, committed=committed, version=4).error_code == E.CONCURRENT_TRANSACTIONS
     assert stage.end(producer, committed=not committed, version=4).error_code == E.INVALID_TXN_STATE
+    assert stage.end(newer, committed=committed, version=4).error_code == E.PRODUCER_FENCED
     stage.hold_markers = False
     stage.step(MarkersWritten("x"))
     assert stage.end(producer, committed=committed, version=4).error_code == 0
     assert stage.end(producer, committed=not committed, version=4).error_code == E.INVALID_TXN_STATE
+    assert stage.end(newer, committed=committed, version=4).error_code == E.PRODUCER_FENCED
     assert stage.transaction().epoch == 0
     assert stage.markers[0].producer_epoch == 0
 

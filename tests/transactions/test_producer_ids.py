@@ -73,6 +73,7 @@ def test_a_new_producer_aborts_an_open_transaction_and_retries(stage: Stage) -> 
     assert stage.add(first) == [E.PRODUCER_FENCED]
 
 
+@rule("X1")
 def test_a_producer_with_an_unknown_identity_does_not_abort_an_open_transaction(stage: Stage) -> None:
     first = stage.take_id()
     stage.add(first)
@@ -80,7 +81,7 @@ def test_a_producer_with_an_unknown_identity_does_not_abort_an_open_transaction(
     assert stage.transaction().state is S.ONGOING
 
 
-@rule("X3")
+@rule("X1", "X3")
 def test_an_id_cannot_be_taken_while_markers_are_written(stage: Stage) -> None:
     stage.hold_markers = True
     first = stage.take_id()
