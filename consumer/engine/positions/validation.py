@@ -1,6 +1,6 @@
 """Detects log truncation (KIP-320): validates positions before records are fetched.
 
-Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149, M150 and M152):
+Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140 and M149 to M152):
 
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
   known epoch is validated when the partition gets a leader with a newer epoch.
@@ -12,6 +12,9 @@ Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149, M150
 
 * After a truncation, some records that the consumer has read no longer exist, and other records may have the
   same offsets.
+
+* M151: if a validation gets a retriable error or no response, the client requests metadata, and validates the
+  partition again after a backoff.
 
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   diverging offset: the first offset at which the log is known to differ from what was read. With any other

@@ -8,6 +8,8 @@
 
 * M150: If the position is beyond the end of its epoch in the leader's log, the log was truncated. The
   position then moves to the end of that epoch.
+
+* M151: After a failed validation, the client requests metadata, and validates again after a backoff.
 """
 
 from __future__ import annotations
@@ -255,7 +257,7 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetForLeaderEpoch response (OffsetForEpochHandler, M150).
+    """Handle an OffsetForLeaderEpoch response (OffsetForEpochHandler, M150, M151).
 
     Keep the position if the leader's log contains it. Otherwise seek to the offset at which the logs diverge.
     If the broker does not know the offset of the divergence, apply the reset policy.

@@ -248,7 +248,7 @@ def test_an_unknown_end_of_the_epoch_applies_the_reset_policy(
 
 
 @BOTH
-@pytest.mark.rule("M140")
+@pytest.mark.rule("M151")
 def test_a_failed_validation_requests_metadata_and_is_repeated_after_the_backoff(
     release: ModuleType,
 ) -> None:

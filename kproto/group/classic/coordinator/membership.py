@@ -91,7 +91,7 @@ def _distribute_assignments(
 ) -> None:
     """Store the leader's assignments, answer every delayed SyncGroup, and move to Stable (R64, R65).
 
-    A member that the leader left out receives an empty assignment.
+    A member that the leader left out receives an empty assignment. The assignments are not decoded (R185).
     """
     for member_id, member in group.members.items():
         member.assignment = assignments.get(member_id, b"")

@@ -2,6 +2,9 @@
 
 * R1: an error response to JoinGroup contains no generation, protocol, leader or members.
 
+* R41: if the broker does not coordinate the group, or is loading it, the error response to JoinGroup contains
+  the member id of the request.
+
 * R68: an error response to SyncGroup contains no protocol, and an empty assignment.
 
 * R3: below v3, LeaveGroup names a single member, and the response has a single error code.
@@ -72,7 +75,7 @@ def send_join_error(
 
 
 def error_response(request: Message, code: ErrorCode, version: int) -> Message:
-    """Return a response that only reports an error (R68, R90).
+    """Return a response that only reports an error (R41, R68, R90).
 
     Raises TypeError for a request whose response cannot report an error for the whole request.
     """

@@ -211,6 +211,7 @@ def test_an_epoch_unknown_to_the_leader_applies_the_reset_policy() -> None:
     assert "nothing of epoch 0" in b.changes_of("reset")[0].reason
 
 
+@pytest.mark.rule("M151")
 @pytest.mark.parametrize("code", [6, 74, 75, 14])
 def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -> None:
     world = committed_world()
@@ -232,6 +233,7 @@ def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -
     assert b.errors == []
 
 
+@pytest.mark.rule("M151")
 def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
     """The Metadata response arrives after the retry backoff. The validation must wait for the response."""
     world = committed_world()
@@ -278,6 +280,7 @@ def test_validations_without_a_result_back_off_longer_each_time() -> None:
         assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 5
 
 
+@pytest.mark.rule("M151")
 def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None:
     """The client sends each request twice, because it reconnects once before the request fails."""
     world = committed_world()

@@ -8,6 +8,7 @@ from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
 from kproto.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_fetch import (
@@ -32,6 +33,15 @@ def test_a_delayed_join_group_is_answered_when_the_group_moves() -> None:
     stage.add_member()
     sent = stage.coordinator.hand_over("g", stage.now)
     assert [action.response.error_code for action in sent] == [ErrorCode.NOT_COORDINATOR]  # type: ignore[attr-defined]
+
+
+@rule("R41")
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_join_group_that_is_rejected_by_the_broker_keeps_its_member_id(code: ErrorCode) -> None:
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=SESSION, member_id="m", protocol_type="consumer", protocols=[]
+    )
+    assert Stage().coordinator.error_response(request, code, 9).member_id == "m"  # type: ignore[attr-defined]
 
 
 @rule("R179")

@@ -171,6 +171,13 @@ def test_assignments_of_the_leader_in_stable_are_ignored() -> None:
     assert stage.sync(leader, assignments={leader: b"second"}).response.assignment == b"first"
 
 
+@rule("R185")
+def test_metadata_and_assignments_may_be_any_bytes() -> None:
+    stage = Stage()
+    (member,) = stage.create_generation({"protocols": [("range", b"\xff")]})
+    assert stage.sync(member, assignments={member: b"\xff"}).response.assignment == b"\xff"
+
+
 @rule("R62")
 def test_a_sync_in_preparing_rebalance_is_rebalance_in_progress() -> None:
     stage = Stage()
