@@ -225,7 +225,6 @@ def test_a_fenced_consumer_may_read_by_manual_assignment() -> None:
     assert len(a.errors) == errors
 
 
-@pytest.mark.rule("I15")
 @pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 7), ("read_committed", 1)])
 def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: int) -> None:
     world = world_with_records()

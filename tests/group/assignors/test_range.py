@@ -72,7 +72,7 @@ def test_static_members_keep_their_partitions_when_their_member_ids_change() -> 
     assert by_instance[0] == by_instance[1]
 
 
-@rule("R191")
+@rule("R189")
 def test_topics_of_equal_size_are_assigned_together() -> None:
     """RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
     plan = in_ranges({f"t{n}": 6 for n in range(1, 4)}, a=wants("t1 t2 t3"), b=wants("t1 t2 t3"))

@@ -9,8 +9,8 @@
 * R133, R135: once a member's first generation has begun, the member does not expire while the response to its
   JoinGroup or SyncGroup is delayed. The response restarts the session timeout.
 
-* R134: a new member can expire while its JoinGroup is delayed. Its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS
-  until its first generation begins.
+* R134: until its first generation begins, a new member can expire while its JoinGroup is delayed. Its timeout
+  is NEW_MEMBER_JOIN_TIMEOUT_MS, or the session timeout after a Heartbeat or OffsetCommit of the member.
 
 * R146, R147: after a generation starts, each member must send SyncGroup within the largest rebalance timeout
   of the members. Otherwise the member is removed, even if it sends heartbeats.

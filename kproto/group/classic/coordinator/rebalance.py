@@ -1,7 +1,7 @@
 """The join phase of a rebalance, from its start to the JoinGroup responses.
 
 * R50: a rebalance that starts in CompletingRebalance discards the assignment, and answers each delayed
-  SyncGroup with REBALANCE_IN_PROGRESS.
+  SyncGroup with REBALANCE_IN_PROGRESS. The sessions of the members that sent these requests restart.
 
 * R139: the join phase waits for JoinGroup from all members. The longest wait is the largest rebalance timeout
   of the members at the start of the phase.

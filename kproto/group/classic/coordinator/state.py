@@ -128,8 +128,8 @@ class ClassicGroupMember:
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    # True until the member's first generation begins. Until then, the member has the session timeout
-    # NEW_MEMBER_JOIN_TIMEOUT_MS, and can expire while its JoinGroup is delayed (R134).
+    # True until the member's first generation begins. Until then, the member can expire while its JoinGroup
+    # is delayed. Its first session timeout is NEW_MEMBER_JOIN_TIMEOUT_MS (R134).
     new: bool = True
     # The delayed JoinGroup or SyncGroup.
     join: RequestReceived[JoinGroupRequest] | None = None

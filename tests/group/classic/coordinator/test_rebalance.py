@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import (
     ClassicGroupState,
@@ -287,6 +289,23 @@ def test_a_new_member_that_waits_five_minutes_is_removed() -> None:
     assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     assert list(stage.group().members) == [leader]
     assert stage.join(newcomer).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@rule("R134")
+@pytest.mark.parametrize("request_kind", ["Heartbeat", "OffsetCommit"])
+def test_after_a_request_of_a_new_member_its_session_timeout_applies(request_kind: str) -> None:
+    stage = Stage()
+    (leader,) = stage.create_stable_group()
+    newcomer, answer = stage.add_member()
+    if request_kind == "Heartbeat":
+        assert stage.heartbeat(newcomer) is ErrorCode.REBALANCE_IN_PROGRESS
+    else:
+        assert stage.commit(newcomer, stage.generation()).codes == [ErrorCode.NONE]
+    stage.wait(SESSION - 1)
+    stage.heartbeat(leader)
+    assert answer.waits
+    stage.wait(1)
+    assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R55", "R133", "R134")

@@ -416,7 +416,7 @@ def test_close_during_a_rebalance_loses_the_partitions(state: str) -> None:
     assert solo.member.identity is None
 
 
-@rule("M60")
+@rule("M98")
 def test_close_without_leave_sends_no_leave_group() -> None:
     solo = Solo().stable()
     solo.apply(CloseRequested(leave=False))

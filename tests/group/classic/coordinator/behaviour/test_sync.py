@@ -195,6 +195,17 @@ def test_a_new_rebalance_answers_the_members_that_wait_for_their_assignment() ->
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+@rule("R50", "R133")
+def test_a_new_rebalance_restarts_the_sessions_of_the_members_that_wait_for_their_assignment() -> None:
+    stage = Stage()
+    _, follower = stage.create_generation({}, {})
+    stage.sync(follower)
+    stage.wait(SESSION - 1)
+    stage.add_member()
+    stage.wait(SESSION - 1)
+    assert stage.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 @rule("R50", "R161")
 def test_the_others_join_again_when_the_leader_expires_before_its_assignment() -> None:
     """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
