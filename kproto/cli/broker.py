@@ -226,7 +226,7 @@ def _listener_tls(
 ) -> tuple[Certificates | None, ssl.SSLContext | None]:
     """Return the generated certificates and the TLS context for the TLS listeners on `hosts`.
 
-    The certificates are None unless --tls-self-signed is used. Without `hosts`, the context is None, too.
+    The certificates are None unless --tls-self-signed is used. Without `hosts`, both results are None.
     """
     client_auth = _client_auth(settings)
     folder, cert = options.tls_self_signed, options.tls_cert

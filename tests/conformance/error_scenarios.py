@@ -72,7 +72,7 @@ def a_fenced_commit(stage: Stage) -> None:
 
 
 def commits_after_a_lost_membership(stage: Stage, code: int, **conf: Any) -> None:
-    """A heartbeat error ends the membership. Commits fail until the member rejoins in a later poll."""
+    """After a fatal heartbeat error, commits fail until the member rejoins in a later poll."""
     a = by_hand(stage, heartbeat_ms=200, **conf)
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")

@@ -88,7 +88,7 @@ class BrokerPair:
         assert comparable(ours) == comparable(kafka), f"{request}"
 
     def come_to_agree(self, request: Message) -> None:
-        """Repeat a request until the responses of both brokers are equal.
+        """Repeat a request until the responses of both brokers are equal. Fail after 20 s.
 
         A real broker may apply a change only some time after its controller has responded.
         """

@@ -235,8 +235,8 @@ def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         wait(pause)
         if schedule.inside or number == 0:
-            # The callback does not call assign, so confluent_kafka assigns the partitions itself. So does
-            # the Go binding.
+            # The callback does not call assign. In this case confluent_kafka, like the Go binding, assigns
+            # the partitions itself.
             app.subscribe(["test"], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         wait(nap)
         app.assign([Place("test", 0, WANTED)])

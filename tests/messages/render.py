@@ -225,7 +225,7 @@ class _Message:
 
 
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
-    """Return the class name of each struct: Kafka's name, prefixed by the message's if needed.
+    """Return the class name of each struct: Kafka's name, if needed after the message's name.
 
     Messages of one module share a class for equal structs of the same name. If structs of the same name
     differ, each has its own class, whose name starts with the name of the message.

@@ -329,7 +329,7 @@ class _Progress(Generic[K, V]):
 
 
 def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
-    """Send every item to any broker (Java: LeastLoadedNodeProvider)."""
+    """Send all items to one broker, which the client chooses (Java: LeastLoadedNodeProvider)."""
     forgotten: set[Any] = set()
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:

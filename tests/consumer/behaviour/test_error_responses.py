@@ -276,7 +276,7 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
 
 
 def test_a_record_at_the_largest_offset_stops_only_its_own_partition() -> None:
-    """A record at the largest possible offset, 2^63 - 1, stops its partition but no other one.
+    """A record at the largest possible offset, 2^63 - 1, blocks only its own partition.
 
     The next offset, 2^63, does not fit into a request, so it can be neither fetched nor committed.
     """

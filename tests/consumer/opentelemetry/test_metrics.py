@@ -41,7 +41,7 @@ def instruments() -> tuple[ClientInstruments, InMemoryMetricReader]:
 
 
 class Client:
-    """Replaces a consumer. `metrics` follow a first metric in the group consumer-metrics."""
+    """Replaces a consumer. Has one metric of the group consumer-metrics, and then `metrics`."""
 
     def __init__(self, *metrics: Metric) -> None:
         self.snapshots = 0

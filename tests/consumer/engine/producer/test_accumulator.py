@@ -250,7 +250,7 @@ def test_an_error_of_a_topic_is_raised_by_all_sends_that_waited_for_it() -> None
     for _ in range(2):
         with pytest.raises(IllegalState, match="no such topic"):
             send(seen_topic_errors=0)
-    # Later sends request metadata again.
+    # A later send requests the metadata again.
     send(new)
     send(seen_topic_errors=1)
     # After SENDER_WAKEUP_MS the error is dropped when another topic fails.
