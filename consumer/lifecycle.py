@@ -23,7 +23,7 @@ from .logs import log
 
 
 class OpenClient(Protocol):
-    """The methods of an open client that this module calls."""
+    """An open client, with the methods that this module calls."""
 
     def on_fork(self) -> None:
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""

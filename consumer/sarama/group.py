@@ -475,11 +475,11 @@ class AsyncConsumerGroup(AsyncBlock):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset for the next commit, if the session claims the offset's partition.
+        """Mark an offset for the next commit.
 
+        The mark is ignored if the session has ended or does not claim the partition.
         Raises ConfigError for an offset or metadata that cannot be committed, because such a mark would make
         the commit of all marks fail.
-        Marks of partitions that the session does not claim are ignored.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)

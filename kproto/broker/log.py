@@ -297,7 +297,7 @@ class Log:
         The batch that contains `offset` is removed as a whole. The log then ends at the base offset of this
         batch, but never before the log start offset.
         """
-        kept = bisect_right(self._next_offsets, offset)  # The number of batches that remain.
+        kept = bisect_right(self._next_offsets, offset)  # The number of batches that are not removed.
         first_removed = self._base_offsets[kept] if kept < len(self._base_offsets) else offset
         self.end_offset = max(min(first_removed, offset), self.start_offset)
         for column in self._columns():

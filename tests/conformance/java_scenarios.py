@@ -244,7 +244,7 @@ def no_offset_to_start_at(stage: Stage) -> None:
     ask(
         a,
         f"subscribe {stage.topic}",
-        # One long poll, because the number of failing short polls would depend on their duration.
+        # One long poll fails exactly once. The number of failing short polls would depend on their timeout.
         "poll-once 9000",
         f"position {stage.topic}:0",
         f"seek {stage.topic}:0:2",

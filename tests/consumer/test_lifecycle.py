@@ -168,9 +168,9 @@ def test_a_consumer_created_in_a_forked_child_works(broker: str) -> None:
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """Run `code` in a new process, and return its stderr, its exit code, and the seconds until it ended.
+    """Run `code` in a new process, and return the process's stderr, exit code and shutdown time.
 
-    The seconds are counted from the end of `code`.
+    The shutdown time is the time in seconds from the end of `code` to the end of the process.
     """
     lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
     text = "\n".join((*lines, "print(time.monotonic())"))

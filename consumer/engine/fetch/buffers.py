@@ -263,7 +263,7 @@ class CompletedFetch:
         return next(self._parts, list[Record]())
 
     def _has_valid_offsets(self, columns: Columns) -> bool:
-        """Return whether all records have offsets below the end of the last batch."""
+        """Return whether each record's offset is below the end offset of the fetch's last batch."""
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
     def _read_columns(self, data: Data, *, lent: bool = False) -> Columns:

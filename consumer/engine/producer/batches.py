@@ -405,7 +405,7 @@ NO_BATCH.done = True
 
 
 class TopicRoute(msgspec.Struct):
-    """The queues of a topic's partitions: all of them, those with a leader, and the sticky one.
+    """A topic's queues, one per partition: all, those of partitions with a leader, and the sticky one.
 
     The next sticky queue is selected among `candidates`. If the client selects by rack, `candidates` are the
     partitions whose leader is in the client's rack. Otherwise, or if this rack has no leader, `candidates`

@@ -133,7 +133,7 @@ class _ReportedOwners:
         newest_generation = max((generation for _, generation in reports.values()), default=-1)
         owner_generations: dict[TopicPartition, int] = {}
         previous_generations: dict[TopicPartition, int] = {}
-        # Several members report the partition in its newest generation.
+        # The partitions whose newest report, by generation, comes from two or more members.
         contested: set[TopicPartition] = set()
         for member_id, (valid, generation) in reports.items():
             for partition in dict.fromkeys(valid):

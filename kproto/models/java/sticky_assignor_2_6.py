@@ -1,4 +1,4 @@
-"""The sticky assignors of kafka-clients 2.6, which keep other partitions than later ones.
+"""The sticky assignors of kafka-clients 2.6, which keep other partitions than the current ones.
 
 For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
 For other groups it uses the general algorithm of the current release.

@@ -163,8 +163,7 @@ def _on_joined(consumer: ClusterConsumer, result: Message | GoError) -> None:
 
 
 def _make_plan(consumer: ClusterConsumer, error: GoError | None) -> None:
-    """Assign the partitions as the leader. If a topic is unknown, first refresh it once.
-
+    """Assign the partitions as the leader. If a topic is unknown, first refresh its metadata once.
     `error` is the error of the refresh. It is None before the refresh, and if the refresh succeeded.
     """
     metadata, joined = consumer.client.metadata, consumer.joined

@@ -262,7 +262,7 @@ class NetworkExchange(WorldState):
     ) -> dict[TopicPartition, int]:
         """Return a mapping from partitions to the offsets that the coordinator stored.
 
-        The coordinator stored an offset of the request if the response has no error for the partition.
+        The coordinator stored an offset of the request if the response has no error for its partition.
         """
         accepted = {
             (topic.name, topic.topic_id, partition.partition_index)

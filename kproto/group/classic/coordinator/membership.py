@@ -294,7 +294,7 @@ def _remove_member(
 
 
 def _rebalance_after_removal(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
-    """Start a rebalance, or check whether the current join phase is complete (R81, R83)."""
+    """Start a rebalance or, during a join phase, check whether this phase is complete (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)
