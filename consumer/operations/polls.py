@@ -624,7 +624,7 @@ class PollOperations:
     def held_offsets(self) -> dict[TopicPartition, int]:
         """Map each partition to the first offset that was taken from the engine and is not yet returned.
 
-        The records from these offsets on wait in an iteration, or are in deserializers or interceptors.
+        An iteration holds the records from these offsets on, or they are being deserialized or intercepted.
         """
         return self._deserializing or self.iteration.next_offsets()
 

@@ -267,7 +267,7 @@ def _shown_runs(run: ScenarioRun) -> list[tuple[int, Act]]:
 
 
 def _tables(run: ScenarioRun, wide: int) -> list[str]:
-    """Render the moments of a scenario without a world, or the moments of each world."""
+    """Render a table of the moments before the first world, and one for each run that is shown."""
     rows = _table(run.moments, wide)
     for number, act in _shown_runs(run):
         table = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)

@@ -57,7 +57,7 @@ class DecoderSource(FunctionSource):
     def flush(self) -> None:
         """Generate the `unpack` call that reads the pending run of fixed-size fields.
 
-        If the run ends with a length, the generated code leaves the length in `n`.
+        If the last field of the run is a length, the generated code leaves the length in `n`.
         """
         if self.codes == ["B"]:
             self.line(f"{self.values[0]} = buf[p]; p += 1")

@@ -61,7 +61,7 @@ class _Wanted(TypedDict):
 
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Return every version of every message. Their order changes only if Kafka's messages change."""
+    """Return each version of each message. The order changes only if Kafka's messages change."""
     pairs = []
     for cls in map(index.message_class, index.names()):
         pairs += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]

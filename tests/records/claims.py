@@ -1,5 +1,6 @@
-"""Claims about the encoding and decoding of record batches. Each claim is a function that checks
-kproto.records or a mutant of it.
+"""Claims about the encoding and decoding of record batches.
+
+Each claim is a function that checks kproto.records, or a mutant: a copy of it with one changed line.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ Claim = Callable[["Package"], None]
 
 
 class Package:
-    """The modules of kproto.records or of a mutant.
-
-    A mutant is a copy of kproto.records with one changed line.
-    """
+    """The modules of kproto.records or of a mutant of it."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ class NetworkSensors:
     def record_sent(self, connection: Connection, now: int) -> None:
         """Record the requests that the connection has encoded since the previous call of this method.
 
-        The call removes the sizes of these requests from the connection.
+        The sizes of these requests are removed from `connection.request_sizes`.
         """
         sizes, connection.request_sizes = connection.request_sizes, []
         node = self._node_sensors(connection)
@@ -169,7 +169,7 @@ class NetworkSensors:
     def record_received(self, connection: Connection, now: int) -> None:
         """Record the responses that arrived since the previous call, and the latencies of Fetch and Produce.
 
-        The call removes the sizes of these responses from the connection. The caller clears
+        The sizes of these responses are removed from `connection.response_sizes`. The caller clears
         `connection.finished`.
         """
         sizes, connection.response_sizes = connection.response_sizes, []

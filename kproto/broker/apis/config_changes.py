@@ -86,7 +86,9 @@ def _has_unknown_operation(resource: AlterConfigsResource) -> bool:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the error of each resource that the broker rejects before the controller checks the rest.
+    """Return the errors of the resources that a broker rejects itself.
+
+    In Kafka, the broker passes the other resources to the controller, which checks them.
 
     A key is the type and the name of a resource. The checks follow ConfigAdminManager.preprocess.
     """

@@ -393,7 +393,7 @@ def _append(
 def _header_fault(
     parsed_batches: list[Batch], size: int, max_size: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """Return the error and message for invalid batch headers of one partition; None if they are valid.
+    """Return the error and message for invalid batch headers of one partition; None for valid headers.
 
     `size` is the size in bytes of the partition's records, and `version` the version of the request.
     """

@@ -255,7 +255,7 @@ def on_sync_group_response(
 
 
 def _handle_sync_error(state: LibrdkafkaState, code: int, out: Out) -> None:
-    """Reset what an error of SyncGroup invalidates, and rejoin."""
+    """Reset the generation or member id if SyncGroup's error says that it is invalid, and rejoin."""
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     elif code == E.ILLEGAL_GENERATION:

@@ -170,7 +170,7 @@ class Dispatcher(Routine):
 
 
 def _handle_flags(dispatcher: Dispatcher, payload: object) -> None:
-    """End the dispatcher, wait for the release of a closing partition, or handle a trigger."""
+    """End a stopped dispatcher, await the release of a dying partition, or back off after a trigger."""
     child = dispatcher.child
     if child.dispatcher_stopped:
         _end_dispatcher(dispatcher)

@@ -171,7 +171,8 @@ def test_before_1_41_a_follower_that_notices_new_partitions_restarts_its_session
     assert (leader.state.generation, follower.state.generation) == (2, 2)
     assert len(leader.owned | follower.owned) == 3
     world.run(17_000)
-    assert len(leader.owned | follower.owned) == 5  # The leader has noticed the new partitions, too.
+    # The leader, which refreshes its metadata every 10 s, has also noticed the new partitions.
+    assert len(leader.owned | follower.owned) == 5
 
 
 def test_new_partitions_are_noticed_after_at_most_two_ticks() -> None:

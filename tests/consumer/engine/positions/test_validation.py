@@ -335,7 +335,7 @@ def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
 
 
 def test_failures_between_successful_validations_are_not_reported() -> None:
-    """A validation is reported if it has failed for 5 s without a success.
+    """Failures to validate a partition are reported only if they last for 5 s without a success.
 
     In the test each validation fails once, and its retry succeeds.
     """
