@@ -287,7 +287,8 @@ def _header_rows(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | No
 def _pairs_of_structs(column: Any) -> list[tuple[Any, ...]]:
     """Return the pairs (key, value) of each row of a column of lists of structs with two fields.
 
-    Unless the fields are named key and value, the first field is the key and the second the value.
+    If the fields are named key and value, their order does not matter. Otherwise the first field is the key,
+    and the second the value.
     """
     struct = column.type.value_type
     key, value = struct.field(0).name, struct.field(1).name

@@ -115,7 +115,10 @@ def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
 
 
 def _option_docs(chapter: str) -> list[OptionDoc]:
-    """Return the options of a chapter. Raises TypeError if they differ between its `OptionLists`."""
+    """Return the options of a chapter.
+
+    Raises TypeError if an option is missing from one of the three lists of `OptionLists`.
+    """
     lists = CHAPTERS[chapter]
     if omissions := lists.omissions():
         raise TypeError("\n".join(omissions))

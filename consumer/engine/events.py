@@ -77,8 +77,8 @@ class Poll(msgspec.Struct, frozen=True):
     """Poll in one step.
 
     The step succeeds if records are buffered, no deadline is due, and no error or callback waits. The engine
-    then returns a `Deliver`. If it returns no `Deliver`, the caller polls with `PollBegan`, `Take` and
-    `PollEnded` instead.
+    then returns a `Deliver`. If the step fails, the engine returns no `Deliver`, and the caller polls with
+    `PollBegan`, `Take` and `PollEnded` instead.
     """
 
     limit: int

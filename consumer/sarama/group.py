@@ -241,9 +241,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _wait_for_session_end(self, timeout: float) -> KprotoError | None:
         """Wait until `consume` has ended its session.
 
-        The end of `timeout` (s) is reserved for leaving the group. If the session has not ended by then, the
-        marks are committed, provided that auto commit is on. Return the error of this commit; None if it
-        succeeded or was not sent.
+        The end of `timeout` (s) is reserved for a last commit and LeaveGroup (see `LEAVE_S`). If the session
+        has not ended before, the marks are committed, provided that auto commit is on. Return the error of
+        this commit; None if it succeeded or was not sent.
         """
         session_timeout = timeout - min(LEAVE_S, timeout / 4)
         try:

@@ -189,7 +189,7 @@ class FetchContext:
         """Mark a partition as idle after it was read to its end.
 
         The partition stays active if `data` contains a high watermark or log start offset that the client has
-        not received yet.
+        not received yet, or a diverging epoch.
         """
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):

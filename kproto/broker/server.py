@@ -383,8 +383,8 @@ class Server:
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the partition count of a topic to `partitions`.
 
-        Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
-        100,000.
+        Raises ConfigError if the topic does not exist, if it has more than `partitions` partitions, or if
+        `partitions` is above 100,000.
         """
         self._run_in_loop(lambda shell: shell.step(GrowTopic(name, partitions)))
 

@@ -186,7 +186,10 @@ def _shown_columns(field_rows: Sequence[FieldRow], version: int | None) -> list[
 
 
 def _table_lines(field_rows: Sequence[FieldRow], version: int | None, width: int) -> list[str]:
-    """Return the lines of the table of fields. The notes are in the last column if it is wide enough."""
+    """Return the lines of the table of fields.
+
+    Notes are at the right of the table, or below their fields if the space at the right is too narrow.
+    """
     if not field_rows:
         return ["  (no fields)"]
     columns = _shown_columns(field_rows, version)

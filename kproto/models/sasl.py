@@ -1,7 +1,8 @@
 """The first bytes of a connection with SASL PLAIN, in the two framings that Kafka has used.
 
-* SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: its length in four bytes and the
-  token, without a header. The broker answers with an empty frame, or closes the connection.
+* SaslHandshake v0 (Kafka 0.10.0, KIP-43), then a frame that contains only the token: four bytes with the
+  token's length, and the token, without a request header. The broker answers with an empty frame, or closes
+  the connection.
 
 * SaslHandshake v1 (Kafka 1.0, KIP-152), then the token in a SaslAuthenticate request. The response has an
   error code.

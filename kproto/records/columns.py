@@ -409,7 +409,8 @@ def _read_in_place(
     positions = addresses - _memory_address(data)
     if (np.diff(positions) < 0).any():
         return None
-    # A position in `table` is relative to its part. In the copy it is relative to the buffer.
+    # The positions in `table` are relative to the start of the batch's part. In `shifted` they are relative
+    # to the start of the buffer.
     shifted = table.copy()
     shifted[AT] += positions[table[PART]]
     shifted[STOP] += positions[table[PART]]

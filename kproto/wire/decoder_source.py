@@ -79,8 +79,8 @@ class DecoderSource(FunctionSource):
             cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)}
         )
         if not self.flexible:
-            # The struct can be stored only after its values are unpacked, which happens when the pending run
-            # is flushed.
+            # The struct can be stored only after its values are unpacked. They are in the pending run of
+            # fixed-size fields, which `flush` unpacks.
             self.after.append(store % construction)
             if not self.codes:
                 self.flush()

@@ -341,9 +341,10 @@ def test_a_signal_interrupts_a_command_as_ctrl_c_does(number: signal.Signals) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_arrives_before_the_loop_waits_ends_the_wait(number: signal.Signals) -> None:
-    """Such a signal does not interrupt the system call in which the loop waits, so it must wake the loop.
+    """A signal that arrives before the loop waits must wake the loop.
 
-    The test sends the signal to another thread, because such a signal does not interrupt the call, either.
+    Such a signal does not interrupt the system call in which the loop waits. Neither does a signal that is
+    sent to another thread, as in this test.
     """
     waits = threading.Event()
 

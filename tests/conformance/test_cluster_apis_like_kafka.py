@@ -1,7 +1,7 @@
 """UpdateFeatures and DescribeQuorum: a real Kafka and the embedded broker respond alike.
 
-test_boundary_requests_like_kafka compares the other APIs that change a cluster. It omits UpdateFeatures,
-because a lower feature level changes the responses to later requests.
+The module test_boundary_requests_like_kafka tests all other APIs that change a cluster. UpdateFeatures is
+tested here instead, because a lower feature level changes the responses to later requests.
 """
 
 from __future__ import annotations

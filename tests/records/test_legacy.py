@@ -136,7 +136,10 @@ def test_a_wrapper_with_wrong_content_is_refused(value: bytes | None, field: str
 
 @pytest.mark.parametrize("size", [-1, 0, 13])
 def test_a_bomb_whose_first_inner_message_has_an_invalid_size_is_refused(size: int) -> None:
-    """A large value is decompressed only if it begins with a message, whose size is at least 14 bytes."""
+    """A wrapper of more than 16 MiB of decompressed data must begin with a valid message.
+
+    The size field of a message is at least 14.
+    """
     start = struct.pack(">qi", 0, size) + b"\1" * 4 + bytes((1, 0)) + b"\1" * 6
     with pytest.raises(RecordError, match="bytes") as caught:
         rows(message(1, 1, None, compress(1, start + bytes(17 << 20))))

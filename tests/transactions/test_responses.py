@@ -1,4 +1,4 @@
-"""Error responses have the code for the request's version, in the fields in which the API reports errors."""
+"""Error responses have a code that the request's version allows, in the error fields."""
 
 from __future__ import annotations
 

@@ -271,8 +271,8 @@ class _AvroDecoder:
                 lane_ids, is_null, f"{path} is null, and its type in the reader's schema is {reader.kind}"
             )
         numbers = [n for n in range(count) if n != writer.null]
-        # The position of each branch in the reader's union. The same number identifies the branch's member in
-        # the column.
+        # The position of each branch in the reader's union. The column's field `member<position>` contains
+        # the values of the branch.
         positions = [0] * len(numbers) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []

@@ -73,8 +73,8 @@ class Api:
     def authorize(self, broker: Broker, call: Call) -> Authorized:
         """Return the call with only those parts of its request for which the caller has permission.
 
-        If the handler must not run, the result is a response instead, for example because the caller does not
-        have the required permission on the cluster.
+        If the caller lacks a permission without which the handler must not run, such as one on the cluster,
+        the result is a response instead.
         """
         # A call with an injected error is authorized as if its caller had no permissions. The broker replaces
         # the resulting errors in the response by the injected error.

@@ -48,8 +48,8 @@ class Operator(NetworkExchange):
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic to `partitions`.
 
-        Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
-        100,000.
+        Raises ConfigError if the topic does not exist, if it has more than `partitions` partitions, or if
+        `partitions` is above 100,000.
         """
         old_partitions = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))

@@ -105,7 +105,8 @@ def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str)
     """If the task of a callback is cancelled before it starts, the client behaves as if the callback had
     returned.
 
-    A program may cancel all tasks between the creation of the callback's task and the task's first line.
+    This happens if a program cancels all tasks after the client has created the callback's task, and before
+    the task executes its first line.
     """
 
     class Never(RebalanceListener):

@@ -102,7 +102,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """A start or end that a broker returned, and that is now outside of the log, moves to the log's edge.
+    """A start or end from a broker that is now outside of the log moves to the log's edge.
 
     No loss is reported. An offset outside of the log counts as a loss only if the user's options name it.
     """
