@@ -1,4 +1,4 @@
-"""The events and actions of a client engine. Those of connections are in `network.transport`.
+"""Events and actions of a client engine; `network.transport` has those of its connections.
 
 A token is an object by which the caller identifies its request. Exactly one `Done` returns it, unless `Drop`
 has cancelled the request.

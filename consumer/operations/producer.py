@@ -44,7 +44,7 @@ from ..records import EventCallback, GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
-# The name of the waiting line of the tasks that wait for free buffer.memory.
+# The name of the line in which tasks wait for free buffer.memory (see `wait_in_line`).
 _MEMORY = "memory"
 # Time (ms) for which `kill` waits for delivery callbacks.
 _KILL_MS = 5_000

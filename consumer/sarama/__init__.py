@@ -1,6 +1,6 @@
 """Clients with the interface and the names of sarama, for threads and for asyncio.
 
-The clients use this library's engines.
+The clients run kproto's own engines (`consumer.engine`).
 
 group, group_threads              ConsumerGroup: sessions, with a handler and a claim for each partition
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group

@@ -335,7 +335,7 @@ class Log:
             return EpochEnd(leader_epoch, self.end_offset)
         if leader_epoch == -1 or leader_epoch > self.leader_epoch:
             return EpochEnd(-1, -1)
-        # Index of the first epoch after `leader_epoch`. Its first offset is the end of the previous epoch.
+        # Index of the first epoch after `leader_epoch`. This epoch starts where the previous epoch ends.
         newer = bisect_right(self._epochs, (leader_epoch, 2**63))
         known_epoch = self._epochs[newer - 1][0] if newer else leader_epoch
         return EpochEnd(known_epoch, self._epochs[newer][1])

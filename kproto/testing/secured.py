@@ -58,7 +58,7 @@ _ISSUER: Final = Rule(has_attributes("check", "token"), "what kproto.testing.iss
 class SecuredKafka(Kafka):
     """The broker of a test, with the calls of `Kafka` and a listener that uses TLS, SASL or both.
 
-    `bootstrap` is the secured address, and `certificates` contains the paths of its TLS certificates.
+    `bootstrap` is the address of this listener, and `certificates` contains the paths of the certificates.
     """
 
     def __init__(

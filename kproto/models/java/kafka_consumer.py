@@ -225,7 +225,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _refresh_pattern_topics(state: JavaState) -> bool:
-    """Request metadata for a pattern subscription, if necessary; return whether the join may proceed.
+    """Request metadata at the start of a pattern join; return whether the join may proceed.
 
     With a pattern subscription, the join waits for a Metadata response that arrives after the start of the
     join (M201).

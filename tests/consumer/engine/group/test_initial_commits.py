@@ -362,7 +362,10 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
 @pytest.mark.rule("M206")
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_transaction(ends_by: str) -> None:
-    """While the leader delays its ListOffsets response, a transaction adds an offset of the group."""
+    """A slow initial commit does not replace an offset that a transaction committed meanwhile.
+
+    The leader delays its ListOffsets response. If the transaction aborts, the initial commit takes effect.
+    """
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     coordinator = world.cluster.group_coordinator_of("g")
