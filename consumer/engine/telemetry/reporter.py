@@ -325,7 +325,7 @@ def instance_id_of(telemetry: ClientTelemetry | None) -> UUID | None:
     """Return the id of the client instance, or None if it is not known yet.
 
     Raises IllegalState if the client pushes no metrics. Raises UnsupportedVersion if the reporter has ended
-    without an id, because the brokers do not support client telemetry.
+    without an id, for example because a broker does not support client telemetry.
     """
     if telemetry is None:
         raise IllegalState("this client pushes no metrics; create it with enable_metrics_push=True")
