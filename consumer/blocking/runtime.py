@@ -291,11 +291,10 @@ class BlockingRuntime(Runtime):
             pass
         except BaseException:
             # A callback of the future raised an exception, or Ctrl-C raised KeyboardInterrupt. In a thread of
-            # the application, the call that completed the future raises this exception.
+            # the application, the call that completed the future raises it. The engine's thread logs it.
             if threading.current_thread() is not self.thread:
                 raise
-            # A callback of the future raised the exception in the engine's thread, in which no call of the
-            # application runs. So the exception is logged.
+            # In the engine's thread, no call of the application runs that could raise the exception.
             log.exception("a callback of a future failed")
         finally:
             if not is_nested:

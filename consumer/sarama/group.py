@@ -377,8 +377,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `ends_session`, these claims are the session's last ones. The session then ends. If `setup`
-        has been called for the session, `cleanup` runs before the commit (rule M103).
+        With `ends_session`, the session ends first. If `setup` has been called for the session, `cleanup`
+        runs after the handlers have returned and before the commit (rule M103).
         """
         claims = [
             session.by_partition[partition] for partition in partitions if partition in session.by_partition

@@ -170,7 +170,7 @@ class Builder:
     def _decode_together(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
         """Decode all records together, or return None if they have to be decoded in several parts.
 
-        They are decoded in parts if there are too many records to decode at once, if their decompressed size
+        Records have to be decoded in parts if they are too many to decode at once, if their decompressed size
         exceeds the limit `most`, or if their message format is older than Kafka 0.11.
         """
         if has_too_many_records(records) or _is_message_set(records):

@@ -253,8 +253,8 @@ class Send(msgspec.Struct, frozen=True):
     """
 
     request: Message
-    # The minimum time to wait for the response; None for request.timeout.ms. JoinGroup needs a longer time,
-    # because its response waits for all members of the group.
+    # The minimum time (ms) to wait for the response; None for request.timeout.ms. JoinGroup needs a longer
+    # time, because its response waits for all members of the group.
     timeout_ms: int | None = None
     # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. Until the broker has
     # answered such a request, it reads no further requests from the same connection.

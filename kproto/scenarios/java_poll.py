@@ -412,7 +412,7 @@ def _commit_interval_scenario(
 ) -> Any:
     """Add scenario S2-`number`: the time from the first commit to the second.
 
-    `codes` contains the error code in the response to the first commit, or is empty if the commit succeeds.
+    `codes` contains the error code in the response to the first commit, or is empty if this commit succeeds.
     """
 
     def play(run: ScenarioRun) -> None:

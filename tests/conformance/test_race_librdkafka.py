@@ -128,8 +128,8 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     The response to JoinGroup v3 assigns the member id. A client that subscribes again before the response
     sends a second JoinGroup without an id, and becomes a second member. The first member never rejoins.
 
-    Such a schedule has no comparable result, because the model's coordinator and the mock cluster wait for
-    the first member for different lengths of time.
+    A schedule with two members has no comparable result: the model's coordinator and the mock cluster do not
+    wait equally long for the first member.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

@@ -1,7 +1,7 @@
 """Spark finds kproto's source in sessions that do not import kproto: local sessions and Spark Connect.
 
-The program runs in a process of its own, with a local session or as a client of Spark Connect. In one of the
-three cases, the program imports kproto after all, and registers it in its Connect session.
+The program runs in a process of its own: with a local session, as a client of Spark Connect, or as a client
+of Spark Connect that imports kproto and registers the source in its session.
 """
 
 from __future__ import annotations

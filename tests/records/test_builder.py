@@ -1,4 +1,4 @@
-"""A builder makes the same batches as `encode_batch`, and a log rejects batches that it must not store."""
+"""`BatchBuilder` builds the same batches as `encode_batch`; `assign_offsets` rejects batches with faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user name is read from a client's first message. Each mechanism has its own final success message."""
+"""The user name is in a client's first message, and each mechanism has its own final success message."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ Rules:
 * For `STALE_METADATA_MS` after a topic's id was replaced, the earlier id is ignored, because a broker with
   outdated metadata may still return it.
 
-* If a response contains the earlier id after `STALE_METADATA_MS`, this id counts as a new id. The response
-  that replaced it may have been wrong, for example because another cluster used the same address.
+* If a response contains the earlier id after this time, the earlier id counts as a new id. The response that
+  replaced the id may have been wrong, for example because another cluster used the same address.
 
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call to
   assign() refers to the topic that exists at the time of the call.

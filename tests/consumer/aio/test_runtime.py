@@ -215,7 +215,7 @@ def test_the_end_of_a_client_fails_its_open_futures_and_wakes_waiting_tasks() ->
 
 
 def test_a_wakeup_is_noticed_in_the_next_turn_of_the_loop() -> None:
-    """Any thread or signal handler may call wakeup, so the loop wakes waiting tasks in its next turn."""
+    """Threads and signal handlers may call `wakeup`, so only the loop's next turn wakes the waiting tasks."""
 
     async def story(reader: AsyncConsumer, runtime: Any) -> None:
         reader.assign([TopicPartition("t", 0)])

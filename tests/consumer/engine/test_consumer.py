@@ -593,8 +593,8 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """With the policy "none", a consumer without a committed offset starts at the first offset that it
-    commits.
+    """With the policy "none", a partition without a committed offset starts at the first offset that the
+    application commits.
 
     Java's consumer behaves in the same way, because each of its polls fetches the committed offsets again.
     """

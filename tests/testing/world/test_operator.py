@@ -31,8 +31,8 @@ REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """A broker's rejection raises an exception. If it did not, a schedule would continue as if the broker had
-    stored the records.
+    """A broker's rejection raises an exception. Without the exception, a schedule would continue as if the
+    broker had stored the records.
     """
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
