@@ -273,7 +273,7 @@ class ConsumerDriver:
 
     def _log_change(self, change: GroupChange, *, may_lose_records: bool = False) -> None:
         facts = [*_position_texts(change), change.reason]
-        if change.offset is not None:  # For example "from 5 to 9: the reason".
+        if change.offset is not None:  # Put a colon before the reason, as in "from 5 to 9: the reason".
             facts[-2] += ":"
         member = f"member={change.member_id} " if change.member_id else ""
         group = f"group={self.options.group_id} {member}" if self.options.group_id is not None else ""

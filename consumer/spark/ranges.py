@@ -1,4 +1,4 @@
-"""The ranges of records that the tasks of a batch read, without I/O.
+"""Computes, without I/O, the ranges of records that the tasks of a batch read.
 
 * The ranges of a streaming batch depend only on its start and end offsets, so a repeated batch has the same
   ranges.

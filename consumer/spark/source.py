@@ -65,12 +65,12 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise `error`. In a new query, Spark calls this method first."""
+        """Raise `error`. In a new query, Spark calls this method before the others."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise `error`. If a query repeats its last batch, Spark calls this method first."""
+        """Raise `error`. If a query repeats its last batch, Spark calls this method before the others."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:

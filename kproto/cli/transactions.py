@@ -104,7 +104,7 @@ def _parse_partition(text: str) -> TopicPartition:
 def _print_rows(
     columns: Iterable[tuple[str, int]], rows: Iterable[tuple[object, ...]], *, as_json: bool
 ) -> None:
-    """Print a table, or one JSON object per row, whose fields are the titles in camel case."""
+    """Print a table. If `as_json`, print a JSON object per row, with the titles in camel case."""
     titles = list(columns)
     if as_json:
         names = [title[0].lower() + title[1:].replace("(min)", "Min") for title, _ in titles]

@@ -160,7 +160,7 @@ def _describe_eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
     A response contains at most 2,000 partitions. The next request continues at the cursor of the previous
     response.
 
-    If a request fails, the plan returns the partitions of the earlier responses.
+    If a request fails, the plan raises no error: it returns the partitions of the earlier responses.
     """
     leaders: EligibleLeaders = {}
     request: DescribeTopicPartitionsRequest | None = None

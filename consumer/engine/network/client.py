@@ -635,7 +635,7 @@ class NetworkClient:
         self.finished.append(call)
 
     def _name_all_addresses(self, call: Call) -> None:
-        """If a call that any broker may answer timed out, list every address in its error."""
+        """List every broker address in the error of a timed-out call that any broker may answer."""
         error, addresses = call.error, sorted(self._selector.addresses())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return

@@ -45,7 +45,7 @@ class NodeStates:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # Address -> (consecutive failures, end of the backoff (ms), why the last attempt failed).
+        # Address -> (consecutive failures, end of the backoff (ms), why the last connection failed).
         self._failures: dict[Address, tuple[int, int, str]] = {}
         # (Address, API key or SETUP) -> number of consecutive timeouts.
         self._timeouts: dict[tuple[Address, int], int] = {}

@@ -204,10 +204,10 @@ class DelayedFetch:
     def _find_in_partition(
         self, key: Key, topic: Topic | None, requested: FetchPartition, max_bytes: int, *, at_least_one: bool
     ) -> PartitionData:
-        """Find the batches of one partition; return the partition's result, without its batches.
+        """Find and store the batches of one partition; return the partition's result without them.
 
         The result is an error in four cases: the caller may not read the topic, the partition does not exist,
-        this node is not the partition's leader, or the requested epoch or offset is invalid.
+        this node is not the partition's leader, or the requested epoch, offset or size is invalid.
         """
         topic_key, index = key
         # The name is empty if the client fetches by id, and the id was never resolved to a name.
@@ -235,7 +235,7 @@ class DelayedFetch:
     def _find_from_offset(
         self, key: Key, partition: Partition, requested: FetchPartition, max_bytes: int, *, at_least_one: bool
     ) -> PartitionData:
-        """Find the batches from the fetch offset on; return the partition's result, without its batches."""
+        """Find and store the batches from the fetch offset on; return the result without them."""
         index, log, offset = key[1], partition.log, requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
         # If the client's log diverged from this log, an offset after the end of this log is not out of range:

@@ -220,7 +220,7 @@ class ClassicGroup:
     # The reasons for the last rebalance: first the event that started the rebalance, then each member that
     # joined or left during the join phase.
     rebalance_reasons: list[str] = field(default_factory=list[str])
-    # The metadata that the members had when this generation began. None before the first generation.
+    # The members' encoded subscriptions when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets. DescribeGroups and ListGroups

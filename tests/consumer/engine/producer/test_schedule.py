@@ -303,7 +303,7 @@ def test_a_queue_is_visited_at_its_earliest_time_and_not_again_for_later_ones() 
 
 
 def accepted_producer(world: World) -> Producer:
-    """Return a producer that has delivered a batch, so the leader of partition 0 knows its epoch."""
+    """Return a producer that has delivered a batch, so the leader of t-0 knows the producer's epoch."""
     producer = world.producer(linger_ms=0, batch_size=1, connections_per_broker=1)
     producer.must_send("t", "first", partition=0)
     flush(world, producer)

@@ -62,9 +62,9 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 
 
 def test_spark_finds_the_source_on_the_path() -> None:
-    """Spark finds `pyspark_kproto` on Python's path, and pickles the class of the source.
+    """Spark finds `pyspark_kproto` on Python's path, and pickles the source's class by name.
 
-    Each Python worker of Spark imports `pyspark_kproto` to unpickle the class.
+    Each Python worker of Spark imports `pyspark_kproto` to unpickle the source's class.
     """
     program = (
         "import sys; from io import BytesIO\n"
