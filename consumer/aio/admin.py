@@ -606,8 +606,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Set and delete SCRAM credentials (KIP-554). The client sends only salted passwords.
 
-        Kafka accepts only one change per user in a call. Raises PartialFailure, keyed by user. Java:
-        Admin.alterUserScramCredentials.
+        Kafka accepts only one change per user in a call. Raises PartialFailure, keyed by user, if a change is
+        rejected. Java: Admin.alterUserScramCredentials.
         """
         changes = admin_check.scram_alterations("alterations", alterations)
         plan = credential_plans.alter_user_scram_credentials(
@@ -648,8 +648,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Set the quotas of each entity; None removes a quota (KIP-546).
 
         Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
-        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
-        With `validate_only` the changes are checked but not made. Java: Admin.alterClientQuotas.
+        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity, if
+        the broker rejects a change. With `validate_only` the changes are checked but not made. Java:
+        Admin.alterClientQuotas.
         """
         plan = quota_plans.alter_client_quotas(
             self.view,
@@ -739,7 +740,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         Without the filters `states` and `producer_ids` all transactions are listed. With `min_duration_ms`,
         only transactions that have been open for longer than this time are listed (KIP-994, Kafka 3.8 and
-        later). Raises PartialFailure, keyed by node id. Java: Admin.listTransactions.
+        later). Raises PartialFailure, keyed by node id, if the request to a broker fails. Java:
+        Admin.listTransactions.
         """
         plan = transaction_plans.list_transactions(
             self.view,
@@ -865,7 +867,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Change the finalized levels of features, for example of "metadata.version" (KIP-584).
 
         Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller only checks
-        the changes. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
+        the changes. Raises PartialFailure, keyed by feature, if a change is rejected. Java:
+        Admin.updateFeatures.
         """
         limit = self._runner.timeout_ms(timeout)
         plan = feature_plans.update_features(
@@ -1163,8 +1166,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Remove these static members from a group; None stands for all members (KIP-345, KIP-571).
 
         A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
-        Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
-        Admin.removeMembersFromConsumerGroup.
+        Raises PartialFailure if a member cannot be removed. Its keys are instance ids, or member ids if all
+        members are to be removed. Java: Admin.removeMembersFromConsumerGroup.
         """
         plan = group_change_plans.remove_members(
             self.view,
@@ -1236,7 +1239,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Return the start offset and the lag of each partition, for each share group in `groups` (KIP-932).
 
         `groups` maps each group to a list of partitions, or to None for all its partitions. Raises
-        PartialFailure, keyed by group. Java: Admin.listShareGroupOffsets.
+        PartialFailure, keyed by group, if a group's offsets cannot be read. Java:
+        Admin.listShareGroupOffsets.
         """
         plan = group_offset_plans.list_share_group_offsets(
             self.view, admin_check.group_partitions("groups", groups), self._runner.clock
@@ -1263,7 +1267,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Delete the offsets of these topics in a share group without members (KIP-932).
 
-        Raises PartialFailure, keyed by topic. Java: Admin.deleteShareGroupOffsets.
+        Raises PartialFailure, keyed by topic, if the offsets of a topic cannot be deleted. Java:
+        Admin.deleteShareGroupOffsets.
         """
         plan = group_offset_plans.delete_share_group_offsets(
             self.view, check.group("group", group), check.topics("topics", topics), self._runner.clock

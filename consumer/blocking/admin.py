@@ -500,8 +500,8 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Set and delete SCRAM credentials (KIP-554). The client sends only salted passwords.
 
-        Kafka accepts only one change per user in a call. Raises PartialFailure, keyed by user. Java:
-        Admin.alterUserScramCredentials.
+        Kafka accepts only one change per user in a call. Raises PartialFailure, keyed by user, if a change is
+        rejected. Java: Admin.alterUserScramCredentials.
         """
         run_to_end(self._operations.alter_user_scram_credentials(alterations, timeout=timeout))
 
@@ -606,7 +606,8 @@ class Admin(BoundToProcess, Block):
 
         Without the filters `states` and `producer_ids` all transactions are listed. With `min_duration_ms`,
         only transactions that have been open for longer than this time are listed (KIP-994, Kafka 3.8 and
-        later). Raises PartialFailure, keyed by node id. Java: Admin.listTransactions.
+        later). Raises PartialFailure, keyed by node id, if the request to a broker fails. Java:
+        Admin.listTransactions.
         """
         return run_to_end(
             self._operations.list_transactions(
@@ -711,7 +712,8 @@ class Admin(BoundToProcess, Block):
         """Change the finalized levels of features, for example of "metadata.version" (KIP-584).
 
         Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller only checks
-        the changes. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
+        the changes. Raises PartialFailure, keyed by feature, if a change is rejected. Java:
+        Admin.updateFeatures.
         """
         run_to_end(self._operations.update_features(updates, validate_only=validate_only, timeout=timeout))
 
@@ -932,8 +934,8 @@ class Admin(BoundToProcess, Block):
         """Remove these static members from a group; None stands for all members (KIP-345, KIP-571).
 
         A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
-        Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
-        Admin.removeMembersFromConsumerGroup.
+        Raises PartialFailure if a member cannot be removed. Its keys are instance ids, or member ids if all
+        members are to be removed. Java: Admin.removeMembersFromConsumerGroup.
         """
         run_to_end(
             self._operations.remove_members_from_consumer_group(
@@ -988,7 +990,8 @@ class Admin(BoundToProcess, Block):
         """Return the start offset and the lag of each partition, for each share group in `groups` (KIP-932).
 
         `groups` maps each group to a list of partitions, or to None for all its partitions. Raises
-        PartialFailure, keyed by group. Java: Admin.listShareGroupOffsets.
+        PartialFailure, keyed by group, if a group's offsets cannot be read. Java:
+        Admin.listShareGroupOffsets.
         """
         return run_to_end(self._operations.list_share_group_offsets(groups, timeout=timeout))
 
@@ -1006,7 +1009,8 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Delete the offsets of these topics in a share group without members (KIP-932).
 
-        Raises PartialFailure, keyed by topic. Java: Admin.deleteShareGroupOffsets.
+        Raises PartialFailure, keyed by topic, if the offsets of a topic cannot be deleted. Java:
+        Admin.deleteShareGroupOffsets.
         """
         run_to_end(self._operations.delete_share_group_offsets(group, topics, timeout=timeout))
 

@@ -126,7 +126,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 # function call. `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
-                except (KeyError, TypeError):  # The topic is unknown, or not a string.
+                except (KeyError, TypeError):  # `topic` has no route yet, or it is not a string.
                     pass
                 else:
                     size = RECORD_OVERHEAD + len(value)

@@ -120,7 +120,7 @@ class OffsetReader:
     def partitions(
         self, expected: Collection[str] | None = None, *, strict: bool = True
     ) -> tuple[list[TopicPartition], dict[str, str]]:
-        """Return the partitions that the query reads now, in order, and the ids of their topics.
+        """Return the sorted list of partitions that the query reads now, and the ids of their topics.
 
         A topic in `expected` that is missing from a response is requested again several times before it
         counts as deleted. If `expected` is None, this applies to every topic that the options name.

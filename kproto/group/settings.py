@@ -50,7 +50,7 @@ class GroupSettings:
         """Raise ConfigError for a value that is out of range."""
         for row in fields(self):
             value, minimum = getattr(self, row.name), row.metadata["minimum"]
-            magnitude_bits = row.metadata["bits"] - 1  # One bit is the sign.
+            magnitude_bits = row.metadata["bits"] - 1  # One bit holds the sign.
             maximum = (1 << magnitude_bits) - 1
             if not minimum <= value <= maximum:
                 raise ConfigError(row.name.replace("_", "."), value, f"allowed: {minimum} to {maximum}")

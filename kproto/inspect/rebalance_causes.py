@@ -76,7 +76,7 @@ class SeenGeneration:
     instances: dict[str, str] = field(default_factory=dict[str, str])
     # The member ids whose SyncGroup succeeded.
     synced: set[str] = field(default_factory=set[str])
-    # The reasons that the coordinator itself reported. If there are any, the evidence is ignored.
+    # The reasons that the coordinator itself reported. They replace the causes inferred from `evidence`.
     reported: tuple[str, ...] = ()
     is_explained: bool = False
 

@@ -172,9 +172,9 @@ class EncoderSource(FunctionSource):
             self.line("w.append(b)")
 
     def length(self, code: str, compact: bool) -> None:
-        """Generate code that writes the pending run and then `n`.
+        """Generate code that writes the pending run of fixed-size fields, and then the number `n`.
 
-        `n` is the length or, in compact form, the length plus one.
+        `n` is a length or, in compact form, a length plus one.
         """
         if not compact:
             self.run(code, "n")

@@ -43,7 +43,7 @@ Printed = list[tuple[str, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
-    """Return the programs that need no rejoin, each with at least POLLS polls.
+    """Return the programs that need no rejoin, changed to call poll at least POLLS times.
 
     With fewer polls, a program might end before one of its polls returns the last event.
     """

@@ -116,7 +116,7 @@ class FetchSessionHandler:
         # `sessionless` is true for a single fetch outside of any session.
         self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
-        # The targets that the requests of this session have sent to the broker.
+        # The fetch parameters that the broker knows from the requests of this session.
         self.requested: dict[TopicPartition, FetchTarget] = {}
         # (topic id, index) -> partition, for the partitions in `requested`.
         self._partitions_by_id: dict[tuple[UUID, int], TopicPartition] = {}

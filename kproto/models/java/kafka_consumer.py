@@ -517,7 +517,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
-    """Continue close() after its commit. Unless `stay_in_group` is set, call the listener and leave."""
+    """Continue close() after its commit: call the listener and leave, unless `stay_in_group` is set."""
     state.thread.move(NOTHING)
     if state.stay_in_group:
         _finish_close(state, out)

@@ -111,7 +111,7 @@ class Metadata:
         self.failed_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
-        """Return the brokers whose locks LeastLoadedBroker takes, in order.
+        """Return the brokers whose locks LeastLoadedBroker takes, in the order in which it takes them.
 
         The request goes to the last broker of the returned list.
 

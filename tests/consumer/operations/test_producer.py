@@ -35,7 +35,7 @@ def transactional_producer() -> Producer:
 def test_a_method_that_waits_is_rejected_in_a_signal_handler_that_interrupted_a_call(method: str) -> None:
     """The method raises IllegalState instead of waiting for the lock.
 
-    The interrupted call holds the lock until the signal handler returns, so the wait would never end.
+    The interrupted call holds the lock until the signal handler returns, so waiting for it would never end.
     """
     producer = transactional_producer()
     try:

@@ -91,10 +91,7 @@ OPTIONS = pytest.mark.parametrize("options", [GROUP, AUTO], ids=["manual", "auto
 def test_an_initial_commit_does_not_overwrite_a_commit_of_the_application(
     moment: type, options: dict[str, Any]
 ) -> None:
-    """An application commits while the client's lookup or initial commit is in flight.
-
-    At the end, the application's offset is the committed one.
-    """
+    """A commit that the application makes during the client's lookup or initial commit is kept."""
     world = World({"t": 1}, latency=(20, 20))
     a = member_at(world, moment, **options)
     token = a.commit({tp("t", 0): 3})
