@@ -74,7 +74,7 @@ class Marks:
     def verify(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
         """Drop each unverified mark that is not above its partition's committed offset.
 
-        The marks that remain count as verified.
+        The other marks of these partitions become verified.
         """
         with self._lock:
             for partition, committed_offset in committed.items():

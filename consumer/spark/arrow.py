@@ -100,7 +100,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[piece_start:end], open_transactions
             open_transactions = tuple(transactions.pairs)
             piece_start, piece_bytes, piece_rows = end, 0, 0
-        # A `BatchSpan` comes from `spans`, so the response has no aborted transactions.
+        # Without aborted transactions in the response, `batch` is a `BatchSpan`, and nothing is tracked.
         if isinstance(batch, Batch):
             try:
                 transactions.skips(batch)

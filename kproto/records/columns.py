@@ -304,7 +304,7 @@ def columns_of(
         columns = _read_columns(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if columns is not None:
             return columns
-    # Reading row by row finds the first error, and reads message sets as well.
+    # Row by row: this finds the first error, and can also read message sets, which `build_table` rejects.
     return _read_rows(parts, check_crc, control, max_decompressed, most)
 
 

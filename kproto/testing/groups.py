@@ -208,7 +208,7 @@ class Group(RuleBasedStateMachine):
         # The partitions that are assigned to the application and still owned by the engine.
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            # Ignore the error that the engine raises if it has lost the partition in the meantime.
+            # Ignore the error that the engine raises if the member has lost the partition in the meantime.
             with contextlib.suppress(IllegalState):
                 consumer.pause(owned[partition % len(owned)])
 

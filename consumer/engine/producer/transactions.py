@@ -564,7 +564,7 @@ class TransactionManager:
             self._group_coordinators[group] = node
 
     def _on_offsets_committed(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
-        """Handle the TxnOffsetCommit response, and drop the requested offsets if all are committed.
+        """Handle the TxnOffsetCommit response. If it has no error, drop the requested offsets.
 
         If the application has set a new offset of a partition since the request, the new offset is kept for
         the next request.

@@ -95,7 +95,7 @@ def _look_up(
     """Return the offset for the requested timestamp in one partition, or an error."""
     index, timestamp = requested.partition_index, requested.timestamp
     max_version = broker.apis[API.key].max_version
-    # Brokers from `_CHECKED_SINCE` on count unknown negative timestamps as special, and reject them below.
+    # From version `_CHECKED_SINCE` on, an unknown negative timestamp is special, too, and is rejected.
     is_special = timestamp < 0 and max_version >= _SPECIAL_SINCE.get(timestamp, _CHECKED_SINCE)
     is_known = timestamp in _SPECIAL_SINCE and call.version >= _SPECIAL_SINCE[timestamp]
     if is_special and max_version >= _CHECKED_SINCE and not is_known:

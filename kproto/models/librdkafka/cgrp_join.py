@@ -122,7 +122,7 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle the end of a JoinGroup request (rd_kafka_cgrp_handle_JoinGroup).
+    """Handle a JoinGroup response or a lost connection (rd_kafka_cgrp_handle_JoinGroup).
 
     `response` is None if the connection was lost.
     """

@@ -28,7 +28,7 @@ _QUERY_COORDINATOR_CODES = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRAN
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle the end of a Heartbeat request (rd_kafka_cgrp_handle_Heartbeat).
+    """Handle a Heartbeat response or a lost connection (rd_kafka_cgrp_handle_Heartbeat).
 
     `response` is None if the connection was lost.
     """

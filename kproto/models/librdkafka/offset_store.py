@@ -210,7 +210,7 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle the end of an OffsetCommit request (rd_kafka_cgrp_op_handle_OffsetCommit).
+    """Handle an OffsetCommit response or a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit).
 
     `response` is None if the connection was lost.
     """

@@ -208,7 +208,7 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
     """Clients continue within seconds after a cluster is restored with other broker ids.
 
-    The topic keeps its id. Its partition has another leader, with a lower leader epoch.
+    The restored topic keeps its id. Its partition has another leader, with a lower leader epoch.
     """
     # Only Metadata responses are changed. Requests contain the leader epoch from Fetch v9 and ListOffsets v4
     # on, and the broker id from ApiVersions v5 on. The brokers would reject the changed values, so these

@@ -38,7 +38,7 @@ def test_another_seed_gives_another_run() -> None:
 
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
-    """A run is the same in every process.
+    """The same seed gives the same run in every process.
 
     The order of a set of strings differs between processes, so no result may depend on it.
     """
