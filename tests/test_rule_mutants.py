@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -11,10 +10,7 @@ import pytest
 from tests.documents import DOCS
 
 
-@pytest.mark.skipif(
-    os.environ.get("KPROTO_PROFILE") != "soak", reason="takes a few minutes: run it with tox -e soak"
-)
-@pytest.mark.timeout(7200)
+@pytest.mark.thorough
 def test_each_rule_of_a_cell_is_pinned_by_its_tests() -> None:
     assert_pinned()
 

@@ -121,15 +121,13 @@ def _describe_broker_config(
 def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     """Return the values of a broker config from all its sources, in order of precedence.
 
-    As in Kafka, some configs have no default: configs without a type, node.id, and texts that are empty
-    unless they are set, such as broker.rack. Without a default, a config that is not set has no synonyms.
+    As in Kafka, configs without a type, node.id and the configs in `_NULL_UNLESS_SET` have no default.
     """
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
     is_set = static != default or name == "node.id"
-    config_type = broker_config_type(name)
-    is_empty_text = config_type is ConfigType.STRING and not default
-    has_default = not (config_type is ConfigType.UNKNOWN or is_empty_text or name == "node.id")
+    is_unknown_type = broker_config_type(name) is ConfigType.UNKNOWN
+    has_default = not (is_unknown_type or name in _NULL_UNLESS_SET or name == "node.id")
     values_by_source = [
         (ConfigSource.DYNAMIC_BROKER, dynamic.values(str(broker.node.id)).get(name)),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.values(ALL).get(name)),
@@ -201,6 +199,11 @@ def config_error(access: Access, operation: Operation, resource: Any) -> ErrorCo
     name = CLUSTER_NAME if acl_resource is Resource.CLUSTER else resource.resource_name
     return None if access.allows(operation, acl_resource, name) else error
 
+
+# Broker configs that are null in Kafka unless they are set.
+_NULL_UNLESS_SET: Final = frozenset(
+    {"broker.rack", "sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.jwks.endpoint.url"}
+)
 
 # Each broker config -> its default.
 _DEFAULTS: Final[Mapping[str, str]] = Settings.from_properties({}).properties()
