@@ -22,7 +22,7 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.validation import flag
 
 from .dialers import Dialer
-from .engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
+from .engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES, RESPONSE_OVERHEAD_BYTES
 from .interceptors import ConsumerInterceptor, interceptors
 from .option_checks import (
     Option,
@@ -156,6 +156,11 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def recovers(self) -> bool:
         """Whether the client connects to the bootstrap addresses again if no known broker is reachable."""
         return self.metadata_recovery_strategy == "rebootstrap"
+
+    @property
+    def max_response_bytes(self) -> int:
+        """The size (bytes) of the largest response that a connection accepts."""
+        return max(self.receive_message_max_bytes, self.fetch_max_bytes + RESPONSE_OVERHEAD_BYTES)
 
     @property
     def as_java(self) -> bool:

@@ -56,7 +56,6 @@ from .metadata.updater import MetadataUpdater
 from .metrics import NS_PER_MS, Metrics, SnapshotBuilder
 from .network.client import NetworkClient
 from .network.transport import (
-    RESPONSE_OVERHEAD_BYTES,
     Answer,
     Broken,
     Data,
@@ -97,9 +96,7 @@ class ConsumerEngine:
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             recovers=options.recovers,
             max_throttle_ms=options.metadata_max_age_ms,
-            max_response=max(
-                options.receive_message_max_bytes, options.fetch_max_bytes + RESPONSE_OVERHEAD_BYTES
-            ),
+            max_response=options.max_response_bytes,
             random=random,
             security=options.security,
             dialer=options.dialer,

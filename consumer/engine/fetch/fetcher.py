@@ -16,6 +16,9 @@ Rules:
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. So at most
   twice `fetch_max_bytes` are buffered when the response arrives.
 
+* A fetch requests fewer bytes than `fetch_max_bytes` if the response could otherwise exceed the maximum that
+  the connection accepts, because `fetch_max_bytes` does not include the entries of the partitions.
+
 * Records of paused partitions have a separate limit of `fetch_max_bytes`. A partition that would exceed the
   limit loses its buffer, and its records are fetched again after the pause.
 
@@ -54,6 +57,7 @@ from ..metadata.updater import MetadataUpdater
 from ..network.call import Call, Outcome, Prepared
 from ..network.client import FETCH as FETCH_LANE
 from ..network.client import MAIN, SIDE
+from ..network.transport import RESPONSE_OVERHEAD_BYTES
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION_LEVELS
@@ -66,6 +70,12 @@ from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchT
 # The client backs off after more than this number of immediate responses without records. A few are normal,
 # for example after a log was truncated.
 MAX_EMPTY_RESPONSES = 3
+# The size (bytes) of a partition's entry in a response, without its records and aborted transactions, and the
+# size of a topic's entry, without its name. Both are rounded up.
+PARTITION_ENTRY_BYTES = 96
+TOPIC_ENTRY_BYTES = 32
+# The largest size (bytes) of both entries. The name of a topic has at most 249 bytes.
+MAX_ENTRIES_BYTES = PARTITION_ENTRY_BYTES + TOPIC_ENTRY_BYTES + 249
 NO_RECORDS = "there are records, but the response contains none"
 NOT_REQUESTED = "the response does not fit the request"
 
@@ -308,13 +318,14 @@ class Fetcher:
     ) -> None:
         """Send the next fetch of a session."""
         options, plan = self._core.options, session.plan()
+        max_bytes = self._max_record_bytes(session)
 
         def build(version: int) -> Message:
             return plan.request(
                 version,
                 max_wait_ms=max_wait_ms,
                 min_bytes=options.fetch_min_bytes,
-                max_bytes=options.fetch_max_bytes,
+                max_bytes=max_bytes,
                 isolation_level=ISOLATION_LEVELS[options.isolation_level],
                 rack_id=self._replicas.rack(node),
             )
@@ -326,6 +337,18 @@ class Fetcher:
             lane=lane,
             max_version=TOPIC_IDS_FROM - 1 if session.has_unknown_ids else None,
         )
+
+    def _max_record_bytes(self, session: FetchSessionHandler) -> int:
+        """Return how many bytes of records the next response of a session may contain."""
+        options, partitions = self._core.options, session.targets
+        max_entries_bytes = options.max_response_bytes - RESPONSE_OVERHEAD_BYTES - options.fetch_max_bytes
+        if len(partitions) * MAX_ENTRIES_BYTES <= max_entries_bytes:  # The usual case.
+            return options.fetch_max_bytes
+        topics = {partition.topic for partition in partitions}
+        entries_bytes = len(partitions) * PARTITION_ENTRY_BYTES + sum(
+            TOPIC_ENTRY_BYTES + len(topic.encode()) for topic in topics
+        )
+        return max(1, options.fetch_max_bytes - max(0, entries_bytes - max_entries_bytes))
 
     def _on_response(
         self, node: int, broker: BrokerFetches, session: FetchSessionHandler, call: Call

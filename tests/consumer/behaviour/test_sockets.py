@@ -734,6 +734,29 @@ def test_a_client_reports_a_response_that_is_too_large() -> None:
             assert set(topics) <= set(cluster.topics())
 
 
+@pytest.mark.parametrize("receive_message_max_bytes", [1_000, 64_400, 65_500, 100_000])
+def test_many_partitions_fit_into_a_response_of_at_most_receive_message_max_bytes(
+    receive_message_max_bytes: int,
+) -> None:
+    """fetch_max_bytes includes only records, and each partition needs about forty further bytes."""
+    partitions = [TopicPartition("t", index) for index in range(60)]
+    with running(topics={"t": 60}) as server:
+        with Producer(server.bootstrap) as producer:
+            for partition in partitions:
+                producer.send("t", bytes(1_000), partition=partition.partition)
+        with Consumer(
+            server.bootstrap,
+            receive_message_max_bytes=receive_message_max_bytes,
+            fetch_max_bytes=64_400,  # About sixty batches.
+            max_partition_fetch_bytes=1_100,
+        ) as consumer:
+            consumer.assign(dict.fromkeys(partitions, 0))
+            count, deadline = 0, time.monotonic() + 10
+            while count < 60 and time.monotonic() < deadline:
+                count += len(consumer.poll(0.1))
+            assert count == 60
+
+
 def test_missing_memory_is_not_reported_as_a_name_that_cannot_be_resolved() -> None:
     assert describe_error(MemoryError()) == "no memory for the response"
     assert describe_error(ValueError("closed")) == "ValueError: closed"
