@@ -17,7 +17,7 @@ Rules:
 * Options that Spark's own source ignores are ignored with a warning, so that a program can be migrated
   unchanged. Examples are the limits of a stream in a batch query, and the options of a source in a sink.
 
-* ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`.
+* ``kafka.*`` options are passed to kproto's client. The module `security` parses those for TLS and SASL.
 
 * ``kafka.*`` options that would change which records are read, or how they are decoded, are rejected:
   ``auto.offset.reset``, deserializers, ``enable.auto.commit``. Options for group membership are accepted and

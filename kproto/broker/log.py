@@ -188,9 +188,9 @@ class Log:
         return [(len(self._batches[index]), self._batch_timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch that is `count` batches after the batch of `offset`.
+        """Return the base offset of the batch `count` batches after the batch that contains `offset`.
 
-        Returns the end offset if fewer than `count` batches follow the batch of `offset`.
+        Returns the end offset of the log if fewer than `count` batches follow.
         """
         index = bisect_right(self._next_offsets, offset) + count
         return self._base_offsets[index] if index < len(self._base_offsets) else self.end_offset

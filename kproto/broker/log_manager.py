@@ -99,7 +99,10 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield each partition and config of the compacted topics, or of all other topics."""
+        """Yield each partition with the function that returns its topic's configs.
+
+        The topics are the compacted topics if `compacted` is true, otherwise all other topics.
+        """
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

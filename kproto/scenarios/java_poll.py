@@ -410,7 +410,7 @@ def _refuse_commits(world: World, *codes: int) -> list[int]:
 def _commit_interval_scenario(
     number: int, title: str, codes: tuple[int, ...], at_most: int, at_least: int, then: str
 ) -> Any:
-    """Add scenario S2-`number`: the time from the first commit to the second.
+    """Add scenario S2-`number`: the time between the first two commits.
 
     `codes` contains the error code in the response to the first commit, or is empty if this commit succeeds.
     """

@@ -401,7 +401,7 @@ def connected(bootstrap: str) -> Generator[Socket]:
         yield client
 
 
-# Values of topic configs that Kafka 4.3 accepts.
+# Pairs of a topic config and a value that Kafka 4.3 accepts for this config.
 VALID_TOPIC_CONFIGS = (
     ("retention.ms", " 5 "),
     ("retention.ms", "+5"),
@@ -433,7 +433,7 @@ VALID_TOPIC_CONFIGS = (
     ("leader.replication.throttled.replicas", "*,"),
 )
 
-# Pairs of a topic config and a value, which Kafka 4.3 rejects.
+# Pairs of a topic config and a value that Kafka 4.3 rejects for this config.
 INVALID_TOPIC_CONFIGS = (
     ("no.such.config", "1"),
     ("retention.ms", ""),

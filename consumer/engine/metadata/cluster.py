@@ -139,8 +139,7 @@ class ClusterView:
         return changed
 
     def _update_topic(self, name: str, topic: MetadataResponseTopic, version: int, shared: set[UUID]) -> bool:
-        """Replace the view of a topic by its description in a response; return whether the view changes.
-
+        """Replace the stored view of a topic with the response's; return whether the view has changed.
         `version` is the version of the response. `shared` contains each id that several topics have.
         """
         known = self.topics.get(name)

@@ -141,7 +141,7 @@ class WorldState:
         finally:
             self._depth -= 1
 
-    # ---- the record of the run
+    # ---- the trace and the observations of the run
 
     def add_entry(self, who: str, kind: str, data: Any = None) -> None:
         """Add one entry to the trace."""

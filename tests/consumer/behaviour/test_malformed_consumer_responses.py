@@ -181,9 +181,9 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 
 @pytest.mark.parametrize("how", ["empty", "another"])
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
-    """An error is raised if a JoinGroup response's leader is not among the members.
+    """A leader raises an error, and rejoins, if its JoinGroup response does not list it as a member.
 
-    The member rejoins. Without the error, it would continue with an empty assignment.
+    Without the error, it would continue with an empty assignment.
     """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)

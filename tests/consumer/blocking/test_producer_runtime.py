@@ -67,7 +67,7 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
 
 def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: Producer) -> None:
     runtime: Any = producer._runtime
-    with runtime.locked():  # The thread cannot pass `_schedule_wake` meanwhile.
+    with runtime.locked():  # This keeps the producer's own thread out of `_schedule_wake`.
         runtime._schedule_wake()
         runtime.wakes_at = 0  # The thread is awake, and has just finished a step.
         runtime.wake()

@@ -5,7 +5,7 @@
 * R41: if the broker does not coordinate the group, or is loading it, the error response to JoinGroup contains
   the member id of the request.
 
-* R68: an error response to SyncGroup contains no protocol, and an empty assignment.
+* R68: an error response to SyncGroup contains an empty assignment and no protocol.
 
 * R3: below v3, LeaveGroup names a single member, and the response has a single error code.
 
