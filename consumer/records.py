@@ -203,7 +203,8 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "fetching": a fetch is in flight.
 
-    `detail` is a sentence. It includes the last failure of a request that is being retried.
+    `detail` explains the reason. If a request for the partition keeps failing, `detail` includes its last
+    failure.
 
     `since` and `until` are in milliseconds since 1970. `since` is the time when the wait began. `until` is
     the time when the wait ends by itself. Each is None if it is unknown.

@@ -412,7 +412,7 @@ class ConsumerOperations(PollOperations):
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
-                # If Ctrl-C interrupts this block as well, the next `close()` completes the shutdown.
+                # If Ctrl-C interrupts the end of the runtime, the next `close()` completes the shutdown.
                 finally:
                     self.closer = None
                     runtime.notify()

@@ -39,7 +39,7 @@ The broker deliberately differs from Kafka in these points:
 * The response to a Metadata request that auto-creates a topic describes this topic. Kafka's response has
   UNKNOWN_TOPIC_OR_PARTITION for the topic.
 
-* The topics __consumer_offsets and __transaction_state cannot be read.
+* The internal topics __consumer_offsets and __transaction_state do not exist, so clients cannot read them.
 
 * The records of an uncompressed batch are decoded only if the topic is compacted, or if their timestamps must
   be checked one by one (`record_validation`). Otherwise a malformed record is stored and delivered to

@@ -222,7 +222,8 @@ class ClientMetricsManager:
     ) -> ClientMetricsInstance:
         """Return the instance of a client. Create the instance if it is unknown, expired or outdated.
 
-        The call postpones the instance's expiry. It also removes expired and surplus instances.
+        The call postpones the instance's expiry. It also removes expired instances and, if the limits
+        MAX_INSTANCES or MAX_KEPT_BYTES are exceeded, the least recently used ones.
         """
         instance = self._instances.get(instance_id)
         if instance is not None and instance.expires_at <= now:
@@ -245,9 +246,10 @@ class ClientMetricsManager:
             self._attribute_size -= instance.attribute_size
 
     def _remove_oldest_instances(self, now: int) -> None:
-        """Remove expired and surplus instances, but not the most recently used one.
+        """Remove expired and surplus instances, but not the most recently used instance.
 
-        Begin with the least recently used instance, and end at the first instance that is kept.
+        Instances are surplus while MAX_INSTANCES or MAX_KEPT_BYTES is exceeded. Begin with the least recently
+        used instance, and end at the first instance that is kept.
         """
         while len(self._instances) > 1:
             instance_id, oldest = next(iter(self._instances.items()))

@@ -20,10 +20,10 @@ from ..wire.message import Message, Struct
 
 
 def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
-    """Replace every error in a response with `error`, and remove the error messages.
+    """Replace every nonzero error code in a response with `error`, and remove the error messages.
 
-    If the response contains no error, its top-level error code becomes `error`. In versions without a
-    top-level error code, such a response continues to report no error.
+    If all error codes are 0, the top-level error code becomes `error`. In versions without a top-level error
+    code, such a response continues to report no error.
     """
     has_top_level_error = _has_field(response, "error_code", version)
     if not _replace_errors(response, error) and has_top_level_error:
@@ -32,7 +32,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace all errors in `value`, which is a response or part of one; return whether `value` had any.
+    """Replace the nonzero error codes in a response, or in a part of one; return whether it had any.
 
     All error messages are set to None.
     """

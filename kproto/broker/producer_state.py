@@ -184,7 +184,7 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers and attempts whose timestamp is not later than `before`, a time in ms.
+        """Remove producers and `VerificationState`s that are not newer than `before`, a time in ms.
 
         Producers in `ongoing`, whose transactions are ongoing, are kept. Kafka's method is
         removeExpiredProducers.

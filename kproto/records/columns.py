@@ -105,7 +105,7 @@ class Columns:
     value: Any
     # The number of rows of each part, in the order of the parts.
     counts: list[int]
-    # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
+    # The undecoded headers. None if no row has headers, or if `_headers` contains the decoded headers.
     _undecoded_headers: HeaderColumns | None = field(default=None, repr=False)
     # The index in `_undecoded_headers` of the first row of these columns.
     _first_row: int = 0
@@ -432,7 +432,7 @@ def _decode_table(
     lent: bool,
     arena: Arena | None = None,
 ) -> Columns | None:
-    """Decode the batches of `table`, which contains positions in `data`.
+    """Decode the batches of `table`. The batches' positions in `table` are relative to the start of `data`.
 
     Returns None if a record is irregular (see `column_decoder`), or if the size of a batch does not fit its
     number of records. Raises IndexError if reading a field of a record would go beyond the end of `data`.

@@ -322,7 +322,7 @@ class Wrapper:
     def _blocks(self) -> Iterator[bytes]:
         """Iterate over blocks of the decompressed bytes.
 
-        If there is only one block, and it is small, keep it in `_kept_output` for later calls.
+        If the bytes are a single small block, later calls reuse this block from `_kept_output`.
         """
         if self._kept_output is not None:
             yield self._kept_output

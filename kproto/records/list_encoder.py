@@ -147,7 +147,7 @@ def _are_rows_uniform(
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MAX_UNIFORM_ROWS:
         return False
-    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # At most eight rows per ms on average.
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:  # Too few rows per ms: eight or fewer on average.
         return False
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from .parameters import GROUP
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
-# The output of a call without an error.
+# What this scenario prints for a call that returns no error.
 NOTHING = "nothing"
 # The texts of librdkafka's errors, which fmt.Println prints.
 TEXTS: Final[dict[str, str]] = dict((INVALID_ARG, UNKNOWN_PARTITION))

@@ -238,8 +238,9 @@ class Fleet:
             judges.missing(f"a Kafka of several brokers: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def _format(self, node: int) -> None:
-        """Write the files that `kafka-storage format` would write. Its JVM would take a second for each
-        broker.
+        """Write the files that `kafka-storage format` would write, without a JVM.
+
+        To run the tool would take a second for each broker.
         """
         self._configure(node)
         folder = self._scratch / f"logs-{node}"

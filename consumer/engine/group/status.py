@@ -148,8 +148,8 @@ class GroupStatus:
     def member_for_transaction(self) -> tuple[str, int]:
         """Return the member id and generation of the last assignment, to send offsets in a transaction.
 
-        From this call on, the consumer looks up the group's committed offsets before each initial commit
-        (M206).
+        From this call on, the consumer looks up the group's committed offset again before each initial
+        commit. An initial commit stores the start offset of a partition without a committed offset (M206).
 
         After the partitions are lost, the result stays the same, so that the coordinator rejects the offsets
         of these partitions. If the result became ("", -1), the coordinator would accept them.

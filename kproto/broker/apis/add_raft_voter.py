@@ -35,7 +35,8 @@ def handle_add_raft_voter(broker: Broker, call: Call) -> Result:
 def _add_voter_fault(broker: Broker, request: AddRaftVoterRequest) -> Fault:
     """Return the error of the first failed check, or REQUEST_TIMED_OUT if all checks succeed.
 
-    The embedded broker does not connect to the new voter, so the voter always counts as unreachable.
+    REQUEST_TIMED_OUT is Kafka's error for an unreachable voter. The embedded broker does not connect to the
+    new voter, so the voter always counts as unreachable.
     """
     if (fault := voter_fault(broker, request, "Add")) is not None:
         return fault

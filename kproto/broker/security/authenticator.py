@@ -83,7 +83,8 @@ class SaslAuthenticator:
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # Why the next request closes the connection: the client has re-authenticated with another mechanism.
+    # If the client began to re-authenticate with another mechanism: why its next request closes the
+    # connection. Otherwise "".
     failure: str = ""
     # The wall-clock time in ms of the last SASL message.
     wall_clock: int = 0

@@ -221,7 +221,7 @@ def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
 
 
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
-    """Deliver queued items, and finish the poll if it is full or its timeout has expired.
+    """Deliver queued items, and finish the poll at its limit of items or at its timeout.
 
     The delivery stops at a rebalance event until the callback of this event has returned. While no poll is
     open, items are removed from the queue only during close(). Follows rd_kafka_q_serve_rkmessages.

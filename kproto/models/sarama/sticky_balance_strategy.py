@@ -68,7 +68,7 @@ class _Movements:
     def add(self, partition: TopicPartition, old: str, new: str) -> None:
         """Record a move, merged with an earlier move of the partition.
 
-        If the new move returns the partition to its first owner, no move remains.
+        If the new move returns the partition to its first owner, the two moves cancel, and none is recorded.
         """
         if partition not in self.pair_of:
             self._record_move(partition, (old, new))

@@ -286,7 +286,7 @@ class Transacting(RuleBasedStateMachine):
 
 
 def explore(examples: int, *, mutant: bool = False) -> None:
-    """Run the state machine. For a mutant one failing example is enough, so examples are not shrunk."""
+    """Run the state machine. With `mutant`, failing examples are not shrunk: any failure is enough."""
     phases = [Phase.explicit, Phase.generate, *([] if mutant else [Phase.shrink])]
     run_state_machine_as_test(
         Transacting,

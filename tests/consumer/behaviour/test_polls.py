@@ -1,4 +1,4 @@
-"""The event `Poll` either has the same effect as PollBegan, Take and PollEnded, or changes nothing."""
+"""`Poll` has the effect of PollBegan, Take and PollEnded, or none if it returns no records."""
 
 from __future__ import annotations
 

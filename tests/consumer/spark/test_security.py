@@ -275,8 +275,8 @@ MISTAKES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_no_local_variable_in_the_traceback_of_a_wrong_option_shows_a_secret(mistake: str) -> None:
-    """The test also checks the caller's frames, because Spark's processes have the options in local
-    variables.
+    """The frames of the data source's caller show no secret, either: in Spark's processes, such frames have
+    the options in local variables.
     """
     pytest.importorskip("pyspark")
     from consumer.spark.source import KprotoDataSource
