@@ -81,7 +81,7 @@ def avg_max(
 def meter(
     define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
 ) -> tuple[MetricDefinition, ...]:
-    """Return the metrics for a rate and a total, as Java's Meter.
+    """Return the metrics for a rate and a total, as Java's Meter has them.
 
     The metrics count the sensor's values or, if `counts` is false, sum them.
     """

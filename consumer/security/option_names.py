@@ -1,6 +1,6 @@
 """The names of the TLS and SASL options, and the names that other clients give them.
 
-This module imports neither `ssl` nor SASL.
+Importing this module loads neither `ssl` nor the modules that implement SASL.
 """
 
 from __future__ import annotations

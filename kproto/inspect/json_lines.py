@@ -100,7 +100,7 @@ def decode_records(question: Question) -> Answer:
     If the question names an internal topic of Kafka as its `topic`, rows also have `keyMessage` and
     `valueMessage`. A row whose key or value cannot be decoded has `messageError` instead of both.
 
-    Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
+    Raises BadQuestion for more than `MOST_ROWS` records, because one answer would contain all of them.
     """
     batch_entries: list[Answer] = []
     rows: list[Answer] = []

@@ -182,7 +182,7 @@ class Committer:
         self.commit(offsets_of(self.states_to_commit()), timeout_ms, on_committed, is_single_attempt)
 
     def _loss_error(self) -> KprotoError:
-        """Return the error that names the first lost partition. At least one must have been lost."""
+        """Return an error that names the first lost partition. Call it only if a partition was lost."""
         lost = self._lost
         partition, (position, committed) = next(iter(lost.items()))
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
@@ -399,10 +399,10 @@ class Committer:
         )
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
-        """Handle partitions that were revoked, or whose topic was re-created, since the commit call.
+        """Remove revoked partitions, and partitions of re-created topics, or fail the commit.
 
-        If `commit.drops_revoked` is true, these partitions are removed from the commit. Otherwise the commit
-        fails if it contains such a partition.
+        Such a partition was revoked, or its topic was re-created, since the commit call. The partitions are
+        removed if `commit.drops_revoked` is true. Otherwise the commit fails if it contains one of them.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().

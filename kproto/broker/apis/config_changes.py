@@ -117,7 +117,8 @@ def _faults_before_controller(
 def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
     """Alter the configs of a topic.
 
-    The checks run in Kafka's order: APPEND and SUBTRACT, the topic's name, the values, the topic's existence.
+    As in Kafka, the checks run in this order: APPEND and SUBTRACT only for lists, the topic's name, the
+    values, and whether the topic exists.
     """
     name = resource.resource_name
     topic = broker.topics.named(name)

@@ -66,7 +66,10 @@ RESET_BACKOFF_MS = 100
 
 
 def start(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) -> None:
-    """Start fetching at `position`, after resolving a logical offset (rd_kafka_toppar_fetch_start)."""
+    """Start fetching at `position`. A logical offset, such as -1000, is resolved first.
+
+    The C function is rd_kafka_toppar_fetch_start.
+    """
     toppar.started, toppar.paused_by_library = True, False
     toppar.version += 1
     toppar.eof_offset = toppar.reported_eof_offset = INVALID

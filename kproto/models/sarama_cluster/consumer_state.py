@@ -311,7 +311,7 @@ class ClusterConsumer(Routine):
             self.wake_waiters()
 
     def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
-        """Count down the partitions to open, and wake the Consumer after the last one.
+        """Decrement `unopened_count`, and wake the Consumer if all partitions are open or have failed.
 
         `partition` is open if `error` is None; otherwise it has failed to open with `error`.
         """

@@ -72,7 +72,7 @@ def blocks(data: memoryview) -> Iterator[bytes]:
 def size_of(block: memoryview) -> int:
     """Return the decompressed size that the header of a raw block states.
 
-    Raises `CodecError` if the block is too small for this size.
+    Raises `CodecError` if the block has no valid header, or is too small for the stated size.
     """
     try:
         size: int = cramjam("snappy").decompress_raw_len(block)

@@ -78,9 +78,9 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
 
 
 def check_writes_on(lie: Lie, brokers: int = 2) -> None:
-    """Check that, despite a broker's lie, a producer never pauses its writes longer than a limit.
+    """Check that a producer soon writes again after a broker's lie.
 
-    The limit is the maximum age of metadata plus `SLACK_MS`.
+    No pause may be longer than the maximum age of metadata plus `SLACK_MS`.
     """
     world = LyingWorld(lie, "p", {"t": 2}, brokers=brokers)
     producer = world.producer(

@@ -1,4 +1,4 @@
-"""Worlds with equal seeds run identically, can be replayed and rewound, and have network faults."""
+"""Runs of a world can be repeated with the same seed, replayed and rewound, even with faults."""
 
 from __future__ import annotations
 
