@@ -48,7 +48,7 @@ def consumer_interceptors(name: str, value: Any) -> tuple[ConsumerInterceptor, .
 
 
 class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
-    """The keyword arguments of `Consumer` and `AsyncConsumer`. They include those of `SecurityConfig`.
+    """Keyword arguments of `Consumer` and `AsyncConsumer`, including all of `SecurityConfig`.
 
     `K` and `V` are the types of the keys and values that poll returns.
     """

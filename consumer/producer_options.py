@@ -35,7 +35,7 @@ def producer_interceptors(name: str, value: Any) -> tuple[ProducerInterceptor, .
 
 
 class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
-    """The keyword arguments of `Producer` and `AsyncProducer`. They include those of `SecurityConfig`.
+    """Keyword arguments of `Producer` and `AsyncProducer`, including all of `SecurityConfig`.
 
     `SentK` and `SentV` are the types of the keys and values that `send` accepts.
     """

@@ -319,10 +319,9 @@ class Runtime:
     # ---- the engine
 
     def _apply_events(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the events in `owed`, then `events`, and after a `Deliver` also `last`.
+        """Apply the events in `owed`, then `events`, then `last` if `events` caused a `Deliver`.
 
-        `last` is applied only if the engine's actions for `events` include a `Deliver`. Return the actions
-        that only the caller can perform.
+        Return the actions that only the caller can perform.
         """
         try:
             while self.owed:

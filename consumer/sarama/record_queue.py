@@ -128,7 +128,7 @@ class RecordQueue:
             self._resume_partition()
 
     def release(self) -> None:
-        """Undo the pauses of this queue, because the next claim has a queue of its own."""
+        """Resume the partition: a pause of this queue must not affect the queue of the next claim."""
         self._resume_partition()
 
     def seek(self, offset: int) -> None:

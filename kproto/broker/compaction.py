@@ -150,7 +150,7 @@ def _remaining_records(
     is_discarded: bool,
     is_expired: bool,
 ) -> list[Record]:
-    """Return the records of a batch that compaction keeps.
+    """Return those records of a batch that compaction keeps.
 
     `is_discarded` is the result of `on_batch_read`. `is_expired` says whether the batch's delete horizon has
     passed. A discarded marker is kept until this horizon has passed. Discarded data records are removed

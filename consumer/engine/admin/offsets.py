@@ -106,7 +106,8 @@ def committed_offsets(
     requested_partitions = None if partitions is None else set(partitions)
     next_node = coordinator
     while True:
-        # A retry begins with a coordinator lookup, unless an error below sets `next_node` to the same node.
+        # A retry looks up the coordinator first, except after an error for which the code below sets
+        # `next_node`.
         node, next_node = next_node, None
         if node is None:
             node = yield from find_coordinator(view, group, clock)

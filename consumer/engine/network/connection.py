@@ -335,7 +335,7 @@ class Connection:
         return b""
 
     def _on_versions_response(self, body: bytes) -> bytes:
-        """Store the broker's versions and begin the login, or request the versions again."""
+        """Store the versions and begin the login, or request them again after UNSUPPORTED_VERSION."""
         version = self._negotiation_version
         # The error code is the first field of ApiVersions in every version. If a broker does not know the
         # requested version, it responds in version 0.

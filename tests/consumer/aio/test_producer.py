@@ -217,9 +217,9 @@ def test_a_full_batch_accepts_no_record() -> None:
 
 
 def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
-    """The next `send` runs the engine for a `send` that Ctrl-C ended before the engine had run.
+    """A `send` also runs the engine for an earlier `send` that Ctrl-C interrupted.
 
-    The append below does what the interrupted `send` had done: it adds a record and notifies the sender.
+    The append below does what the interrupted `send` did: it adds a record and notifies the sender.
     """
 
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:

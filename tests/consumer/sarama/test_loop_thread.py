@@ -136,7 +136,7 @@ def test_a_loop_ends_by_itself_if_ctrl_c_interrupted_close(
 
 
 def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None:
-    """Two threads may call `close` at the same time.
+    """A call of `close` may overlap with a call in another thread. Both end without an error.
 
     Regression: the second call raised RuntimeError, AttributeError or ValueError from inside asyncio.
     """

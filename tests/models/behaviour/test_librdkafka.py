@@ -640,7 +640,7 @@ def test_a_seek_to_an_end_of_the_log_during_a_lookup_causes_three_lookups() -> N
 def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response() -> None:
     """librdkafka 2.16.1 ignores the outdated ListOffsets response, and repeats the ListOffsets request.
 
-    It does so although the partition is no longer assigned. No record is delivered.
+    The request is repeated although the partition is no longer assigned. No record is delivered.
     """
     world, a = looking_up()
     a.assign({})
