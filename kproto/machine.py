@@ -6,8 +6,8 @@ kind and a state::
     TABLE = Table(State, EDGES, {Kind.SYNC: (Cell(refuse), Cell(wait, to=(State.STABLE,), rules=("R63",)))})
     TABLE[Kind.SYNC, group.state].act(context, group, request)
 
-A machine finds the handler of each event in its table. The table is complete: if an event cannot occur in a
-state, their cell is `IMPOSSIBLE`. Only `move` assigns a state, and it accepts only the machine's edges.
+A machine finds the handler of each event in its table. The table is complete: for an event that cannot occur
+in a state, the cell is `IMPOSSIBLE`. Only `move` assigns a state, and it accepts only the machine's edges.
 
 `draw` returns the table as data for text and SVG. `draw_edges` does the same for a machine that has edges but
 no table.

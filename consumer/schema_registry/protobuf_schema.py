@@ -161,9 +161,10 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
 
 
 def _add_file(pool: Any, file: Any, missing_import: Callable[[str, str], str] | None) -> None:
-    """Add a file to the pool, after the imports that the pool lacks and this process can import.
+    """Add a file to the pool. Before it, add the files that it imports and the pool lacks.
 
-    Raises InvalidSchema if an import is missing, or if the pool rejects the file.
+    These files come from Python modules that this process can import. Raises InvalidSchema if there is no
+    module for such a file, or if the pool rejects the file.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pb: Any = import_module("google.protobuf.descriptor_pb2")

@@ -6,8 +6,8 @@
 * Timestamps are checked one by one if the maximum timestamp in the batch header is too late, or if
   `message.timestamp.before.max.ms` is set.
 
-* Records are decoded in parts, up to the first wrong offset, because a compressed batch of a few kilobytes
-  may have millions of records. An error names at most `MAX_RECORD_ERRORS` records.
+* A compressed batch of a few kilobytes may have millions of records. So records are decoded in parts, and the
+  decoding ends at the first wrong offset, or after `MAX_RECORD_ERRORS` invalid records.
 
 * Unlike in Kafka, the numbers of records and headers in a compressed batch are limited.
 

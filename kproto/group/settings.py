@@ -3,8 +3,8 @@
 Each field is a broker config, with underscores instead of dots. Times are in milliseconds, unless the name
 says minutes. All values are whole numbers.
 
-A coordinator never changes its settings, so these configs cannot be dynamic. To add a setting, add a row to
-`GroupSettings`, and read the setting in the code that it affects.
+A coordinator never changes its settings, so none of these configs can be changed while the broker runs. To
+add a setting, add a row to `GroupSettings`, and read the setting in the code that it affects.
 """
 
 from __future__ import annotations

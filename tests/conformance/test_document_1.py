@@ -7,7 +7,7 @@ The programs also confirm the document's warning: with the offset reset `newest`
 partitions are lost.
 
 One result is not in the document. On Kafka 4, the document's sarama release 1.38.1 commits nothing, and with
-V0_10_2_1 it also reads nothing. No call returns an error.
+the document's protocol version V0_10_2_1 it also reads nothing. In neither case does a call return an error.
 """
 
 from __future__ import annotations

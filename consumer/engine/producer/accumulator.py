@@ -557,7 +557,7 @@ class RecordAccumulator:
 
         `in_rack` contains the partitions whose leader is in the client's rack, if the client selects by rack
         (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition remains
-        sticky until it has received the usual number of bytes, as in Java.
+        sticky until it has received `_sticky_limit` bytes, as in Java.
 
         An earlier error of the topic is dropped. After `close`, the call has no effect.
         """

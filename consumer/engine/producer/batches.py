@@ -216,7 +216,8 @@ class ProducerBatch:
 
         The guard must be held. Other threads may append during the conversion. If the record count has
         changed by the end of the conversion, the conversion starts again. No function is called between the
-        check of the count and the assignments, so no thread can append between them.
+        check of the count and the assignments to the attributes, so no thread can append between them. A
+        sealed batch is not converted.
         """
         while self.shared_timestamp is not None:
             count = self.count

@@ -15,7 +15,7 @@ NO_TIME: Final = -1
 
 
 def caller_error(call: Call) -> ErrorCode:
-    """Return the error for a caller that may not send requests about tokens, and NONE for other callers.
+    """Return the error if the caller may not send requests about tokens; otherwise NONE.
 
     A caller must have authenticated without a delegation token (KafkaApis.allowTokenRequests).
     """

@@ -104,7 +104,8 @@ def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) ->
     """Return whether the watcher ends.
 
     It ends if a request fails, if the first response has an error, or if a later response has another number
-    of partitions than the first one.
+    of partitions than the first one. Of the later responses, those with an error are ignored, except that
+    UNKNOWN_TOPIC_OR_PARTITION means 0 partitions.
     """
     watcher.open = None
     if not isinstance(response, MetadataResponse):

@@ -282,7 +282,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 def _is_unannounced_leader(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether a restarted static member leads the group under its former member id.
 
-    Below v9, `leader` in the JoinGroup response to such a member is the member id of the replaced process.
+    Below v9, `leader` in the JoinGroup response to this member is still its former member id.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:
