@@ -140,7 +140,8 @@ class FetchSession:
 
         If `reader` differs from the reader of the last fetch, all idle partitions become active first.
         """
-        # The new reader's permissions or isolation level may let it read records of idle partitions.
+        # An idle partition may have records that the last reader could not read but `reader` can, because
+        # of its permissions or isolation level.
         if reader != self.reader:
             self.reader = reader
             for key in self.partitions.keys() - self.active:

@@ -22,7 +22,7 @@ message.
 
 A field that exists in the version takes any value of its type. Other fields keep their defaults.
 
-Kafka can read every drawn record batch, and finds exactly its `records`.
+Kafka can read every drawn record batch, and reads exactly the records in its `records`.
 
 Examples shrink towards zeros, empty strings and lists, and missing tagged fields. Batches shrink towards one
 empty record at offset 0, without compression, producer id or offset gaps.

@@ -290,7 +290,7 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    # After this transaction the first marker is no longer its producer's last batch.
+    # Another transaction of the producer follows, so that its first marker is no longer its last batch.
     write_transaction(stage, producer, "3", commits=True)
     write(client, ("b", "1"))
     stage.step(CleanLogs())

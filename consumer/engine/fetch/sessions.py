@@ -315,7 +315,7 @@ def _id_and_index(partition: TopicPartition, target: FetchTarget) -> tuple[UUID,
 
 
 def _fetch_topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
-    """Return the targets grouped by topic, as this version of Fetch encodes them."""
+    """Return the fetch parameters of the partitions, grouped by topic, in the form of this Fetch version."""
     topics: dict[str, FetchTopic] = {}
     for partition, target in targets.items():
         topic = topics.get(partition.topic)

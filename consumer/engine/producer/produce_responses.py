@@ -75,7 +75,7 @@ class ProduceResponses:
             self._retry(batch)
 
     def on_response(self, batch: ProducerBatch, response: PartitionProduceResponse | None) -> None:
-        """Handle the response for one batch: end, retry, split, renumber or fail the batch.
+        """Handle the response for one batch: complete, retry, split, renumber or fail the batch.
 
         `response` is the entry of the batch's partition in the Produce response, or None if the entry is
         missing.

@@ -62,7 +62,7 @@ def refuse(
 ) -> DescribeUserScramCredentialsResponse:
     """Return a response with a top-level error.
 
-    As in Kafka, the response also contains one result with an empty name for each requested user.
+    As in Kafka, the response also contains one result for each requested user, but without the user's name.
     """
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,

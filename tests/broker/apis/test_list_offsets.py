@@ -61,9 +61,10 @@ def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("highest", [4, 6, 8])
 def test_an_old_broker_takes_an_unknown_special_timestamp_for_a_time_before_1970(highest: int) -> None:
-    """A special timestamp that an old broker does not know yields the first record.
+    """For a special timestamp that it does not know, an old broker returns the first record.
 
-    Special timestamps are negative, so the broker treats unknown special timestamps as times before 1970.
+    Special timestamps, such as -3 for the maximum timestamp, are negative. An old broker treats an unknown
+    one as a time before 1970.
 
     Observed with Kafka 2.1 (ListOffsets up to v4), 2.8 (up to v6) and 3.5 (up to v8).
     """

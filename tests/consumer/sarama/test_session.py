@@ -122,7 +122,7 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
 def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
     """A claim starts at the offset to which `setup` has reset it.
 
-    Users of sarama seek in this way, because sarama has no method to seek.
+    sarama has no method to seek, so its users call ResetOffset in Setup instead.
     """
     fill(server, 10)
 

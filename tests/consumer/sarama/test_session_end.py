@@ -482,7 +482,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
     """A handler in a thread can wait for the end of its session with `session.done.wait`.
 
-    In sarama a handler waits for `session.Context().Done()` instead.
+    `session.done` replaces sarama's `session.Context().Done()`.
     """
     sessions: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""The last commit of a session has up to four attempts, and looks up a lost coordinator."""
+"""sarama tries the last commit of a session up to four times, and looks up a lost coordinator for it."""
 
 from __future__ import annotations
 
