@@ -73,8 +73,7 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "assigned": `partitions` were added; `owned` are all owned partitions;
 
-    * "revoked": `partitions` are released, after the callback and the commit, and before another member owns
-      them;
+    * "revoked": `partitions` were released after the callback and the commit; no other member owns them yet;
 
     * "lost": `partitions` may already belong to another member, so their offsets cannot be committed;
 

@@ -104,7 +104,7 @@ def _split_dumps(lines: list[str]) -> Iterator[list[_Row]]:
 
 
 def _is_certain(rows: list[_Row]) -> bool:
-    """Return whether the rows certainly form a dump: every offset must be marked or separated."""
+    """Return whether the rows certainly form a dump: all are marked or separated (see `_Row`)."""
     return bool(rows) and all(row.is_marked or row.is_separated for row in rows)
 
 

@@ -144,7 +144,7 @@ class _AvroDecoder:
             else:
                 self._check_branches(writer, reader, target, path)
             return
-        # Java compares the full name of a named type with the full names in a reader's union.
+        # As in Java, names are compared with their namespaces only if the reader's type is a union.
         by_full_name = reader.kind == "union"
         reader = common_type(reader) or reader
         mismatch = (

@@ -9,7 +9,7 @@ from .queries import violation
 
 
 def no_partition_has_two_owners(world: World) -> None:
-    """I4: among the members of a group's generation, at most one works on a partition.
+    """I4: at most one of the members in a group's current generation owns a partition.
 
     Three kinds of owners are not counted:
 

@@ -299,8 +299,8 @@ def test_auto_commit_covers_what_an_iteration_has_returned(broker: str, alone: b
             committed = consumer.committed([record.topic_partition])[record.topic_partition]
             if committed is not None and committed.offset:
                 break
-            # The first poll returns at least 150 records. So the iteration commits automatically before it
-            # polls again.
+            # The first poll returns at least 150 records. The iteration must commit automatically before it
+            # needs a second poll.
             assert count < 150
             time.sleep(0.005)
         assert committed.offset <= record.offset

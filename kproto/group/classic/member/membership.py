@@ -12,7 +12,7 @@ from .state import Actions, Member, S, move, request_rejoin
 
 
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
-    """Reset the generation, and without `keep_id` the member id; request a rejoin (M13).
+    """Reset the generation, and the member id unless `keep_id` is true; request a rejoin (M13).
 
     `reason` is sent with the next JoinGroup (KIP-800). After an unreadable assignment, the member id is
     always reset, and the reason is GENERATION_RESET (Java's AbstractCoordinator.joinGroupIfNeeded).

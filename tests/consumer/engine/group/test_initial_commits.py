@@ -273,9 +273,9 @@ def lose_response(world: World, a: Consumer, offset: int) -> None:
 def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
     moment: type, options: dict[str, Any], timeout_ms: int
 ) -> None:
-    """The initial commit of 0 is not sent after the coordinator has stored a commit of 3.
+    """The initial commit of offset 0 is not sent after the coordinator has stored offset 3.
 
-    The commit of 3 is the application's. Its response is lost, so the application's call times out.
+    The application committed offset 3. The response is lost, so the application's call times out.
     """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))

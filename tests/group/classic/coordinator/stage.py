@@ -111,7 +111,7 @@ class KnownTopics:
 
 
 class Stage:
-    """One coordinator, its virtual clock, and the notices that it reported."""
+    """One coordinator and its virtual clock. `notices` are the coordinator's actions except responses."""
 
     def __init__(self, topics: TopicCatalog | None = None, **settings: int) -> None:
         self.coordinator = ClassicCoordinator(GroupSettings(**settings), topics)
