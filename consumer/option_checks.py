@@ -99,7 +99,7 @@ def duration_ms(policy: str) -> int | None:
     if ms is None or ms < 0:
         raise ConfigError("auto_offset_reset", policy, _RESET_POLICIES_TEXT)
     if ms >= 2**63:
-        raise ConfigError("auto_offset_reset", policy, f"{_RESET_POLICIES_TEXT}, of less than 2**63 ms")
+        raise ConfigError("auto_offset_reset", policy, f"{_RESET_POLICIES_TEXT} below 2**63 ms")
     return ms
 
 

@@ -146,7 +146,8 @@ class _Skimmer:
             else:
                 count, content = group
                 pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), content, tail)))
-        # Undo the effects of `group_elements`, which has skipped and counted the largest array again.
+        # Undo the effects of `group_elements`: it skipped and counted the largest array a second time, after
+        # `skip_field`.
         self.at, self.elements = end, elements
         self._pause_at = elements + STRIDE
         return pieces
@@ -242,7 +243,7 @@ class _Skimmer:
     def take_due_pause(self) -> bool:
         """Return whether a pause is due, and if so, schedule the next one `STRIDE` elements later.
 
-        If the result is True, the caller must yield None.
+        If the result is True, the caller must yield None, which pauses the generator.
         """
         if self.elements < self._pause_at:
             return False

@@ -267,7 +267,8 @@ def test_a_listener_is_created_even_if_its_first_client_disconnects(monkeypatch:
         may_serve, serve = asyncio.Event(), WatchProxy._open_listener
 
         async def slow(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
-            # The broker advertises this address. The test connects to localhost.
+            # Delay only the listener for the address that the broker advertises. The listener for localhost,
+            # to which the test's clients connect, opens immediately.
             if broker[0] == "127.0.0.1":
                 await may_serve.wait()
             await serve(proxy, broker, port)

@@ -210,7 +210,7 @@ class Membership:
         )
 
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
-        """Call `leave`. During a rebalance with auto commit, commit the processed offsets first.
+        """Call `leave`. If auto commit is enabled, first commit the processed offsets during a rebalance.
 
         A member that leaves during a rebalance loses its partitions (M97), and nothing is committed after the
         `lost` callback (M76). So the offsets are committed before this callback. The coordinator accepts

@@ -50,10 +50,10 @@ UNLIMITED_RETRIES = 2**31
 
 
 def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """Add partitions with their offsets, and return None.
+    """Add partitions with their offsets (rd_kafka_assignment_add).
 
-    If an offset is invalid or a partition is already assigned, nothing is added, and the error is returned
-    (rd_kafka_assignment_add).
+    If an offset is invalid or a partition is already assigned, add nothing, and return the error. Otherwise
+    return None.
     """
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:

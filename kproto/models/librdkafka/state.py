@@ -321,7 +321,8 @@ class InternalOp(Enum):
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
-    # If no rebalance is in progress, the member revokes its whole assignment as lost and rejoins.
+    # A commit failed with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: unless a rebalance is in progress, the
+    # member revokes its whole assignment as lost and rejoins.
     REVOKE_AS_LOST = "lose"
 
 

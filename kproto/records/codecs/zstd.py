@@ -1,7 +1,7 @@
-"""The codec zstd. It uses cramjam, and for decompression also zstandard, if it is installed.
+"""The codec zstd, with the package cramjam and, for decompression, the optional package zstandard.
 
-`decompress_into` uses zstandard only for a single frame whose header has the decompressed size, and otherwise
-cramjam. `blocks` uses only zstandard.
+If zstandard is installed, `decompress_into` uses it for a single frame whose header has the decompressed
+size. For all other data, `decompress_into` uses cramjam. `blocks` uses only zstandard.
 
 `decompress_into` reuses the decompression contexts of zstandard. This is up to 1.6 times as fast as a new
 context for each batch.

@@ -559,8 +559,8 @@ class Consumer(EngineClient):
     ) -> object:
         """Pass the event `create_event(token)` to the engine, and return the token.
 
-        The invariant `every_future_ends` checks that `done` contains the token soon after `timeout_ms` at the
-        latest.
+        The invariant `every_future_ends` checks that `done` contains the token at most `GRACE_MS` (a second)
+        after the end of the timeout.
 
         `observed_kind` is the kind of the observation that is added, or None for no observation. `is_close`
         marks a close or unsubscribe.

@@ -1,4 +1,4 @@
-"""If a request repeats a name, the response repeats its result, unless the copies would be large."""
+"""A response repeats the result of each repeated name in a request, but large results appear once."""
 
 from __future__ import annotations
 

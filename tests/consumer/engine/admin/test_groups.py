@@ -87,7 +87,7 @@ def wait_for_pending_offset(admin: Admin) -> None:
 
 
 def test_an_open_transaction_delays_offsets_only_with_require_stable(server: Server) -> None:
-    """By default the last stable offsets are returned, as Java's Admin and Kafka's tools do (KIP-447)."""
+    """By default, the committed offsets before the transaction are returned, as by Java's Admin (KIP-447)."""
     with Admin(server.bootstrap) as admin, Producer(server.bootstrap, transactional_id="x") as producer:
         admin.commit_offsets("g", {P0: 1})
         with producer.transaction():
