@@ -116,7 +116,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         self._runtime = self._runner.runtime
 
     def _make_runtime(self, driver: Driver) -> Runtime:
-        from .runtime import AsyncRuntime  # Imported here, because `Admin` does not need asyncio.
+        # The blocking `Admin` imports this module, and does not need the runtime's asyncio.
+        from .runtime import AsyncRuntime
 
         return AsyncRuntime(driver)
 

@@ -303,7 +303,7 @@ class _Reader:
         return f"(?i:(?:\\{number}))" if self.ignore_case else f"(?:\\{number})"
 
     def translate_named_reference(self) -> str:
-        r"""Translate a reference to a group by its name, whose ``\k`` has been read."""
+        r"""Translate the rest of a reference to a named group, ``\k<name>``, after its ``\k``."""
         name = _GROUP_NAME.match(self.pattern, self.position + 1) if self.peek() == "<" else None
         if (
             name is None

@@ -87,7 +87,10 @@ class HeaderColumns:
         return pa.ListArray.from_arrays(from_numpy(list_offsets.astype(np.int32)), pairs)
 
     def _parse(self) -> None:
-        """Decode the headers of all rows, unless this was done. Raises `RecordError` if they are invalid."""
+        """Decode the headers of all rows, unless they already are decoded.
+
+        Raises `RecordError` if the headers are invalid.
+        """
         if self._sections is None:
             return
         if not self._parse_fast():

@@ -138,7 +138,7 @@ class ScenarioRun:
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """Create the scenario's next world. Times of the world's moments are relative to its start.
+        """Create the scenario's next world. The report shows times since the world's start.
 
         Takes the `options` of `World` and `StoryWorld`.
         """

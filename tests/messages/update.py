@@ -96,7 +96,10 @@ def updated_module(source: str, messages: Mapping[str, Definition], report: Repo
 
 
 def updated_index(source: str, defined: Mapping[str, Definition], release: str | None = None) -> str:
-    """Return the source of index.py with a row for each message; `release` replaces its Kafka release."""
+    """Return the source of index.py with a row for each message.
+
+    `release` replaces the value of `KAFKA_RELEASE` in index.py; None keeps the value.
+    """
     rows: dict[str, dict[int | str, str]] = defaultdict(dict)
     for name, definition in defined.items():
         table, key, value = _row(name, definition)

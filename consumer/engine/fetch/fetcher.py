@@ -452,7 +452,7 @@ class Fetcher:
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps responding immediately and without records.
 
-        The backoff is at most the time for which a broker may delay its response.
+        The backoff is at most the maximum wait time (`max_wait_ms`) of the Fetch request.
         """
         core = self._core
         if has_records or core.now - broker.last_fetch_at >= broker.max_delay_ms // 2:

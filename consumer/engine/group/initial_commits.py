@@ -182,10 +182,11 @@ class InitialCommits:
         return code, reason
 
     def _on_committed(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
-        """Let polls return the records of these partitions, or schedule a retry of the initial commit.
+        """Let polls return records of the committed partitions, and schedule retries for others.
 
-        If the commit cannot be retried, the next poll raises `error`. While the consumer is being
-        closed, no commit is retried, and the partitions are reported as uncommitted.
+        If a commit cannot be retried, polls return the records, too, and the next poll raises `error`.
+        While the consumer is being closed, no commit is retried, and the partitions are reported as
+        uncommitted.
         """
         core = self._core
         states_to_retry: list[PartitionState] = []

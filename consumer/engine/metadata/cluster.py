@@ -204,7 +204,7 @@ class ClusterView:
     def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
         """Set a broker's address from a response other than Metadata (FindCoordinator, KIP-951).
 
-        The client then reaches a broker that has moved, even before the next Metadata response.
+        So the client reaches a broker at its new address, even before the next Metadata response.
 
         An invalid node id, host or port is ignored.
         """

@@ -331,7 +331,10 @@ def _push_records_randomly(state: KafkaGoState, reader: PartitionReader) -> None
 
 
 def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> None:
-    """Repeat the Fetch after a backoff, which grows with each consecutive error. A cancelled reader ends."""
+    """Repeat the Fetch after a backoff, which grows with each consecutive error.
+
+    A cancelled reader ends instead.
+    """
     reader.errors += 1
     wait_until(state, reader, W.READ_BACKOFF, now + backoff(reader.errors, BACKOFF_MIN_MS, BACKOFF_MAX_MS))
     if reader.cancelled:

@@ -286,7 +286,8 @@ class BrokerFetcherState(States):
     FETCHING = "fetching"
     # The fetcher waits until every partition has taken its records, or has been released.
     FEEDING = "feeding"
-    # The fetcher takes the manager's remaining batches, and dispatches their partitions again.
+    # The fetcher has stopped after an error. The partitions in the manager's remaining batches look for their
+    # leader again.
     ABORTED = "aborted"
     ENDED = "ended"
 

@@ -136,7 +136,7 @@ def the_group_converges(world: World) -> None:
 
 
 def what_was_assigned_is_owned(world: World) -> None:
-    """I11: each member owns its assigned partitions, even those that its metadata does not contain."""
+    """I11: each member owns all its assigned partitions, even if its cluster metadata lacks some."""
     for consumer in consumers(world):
         group = world.cluster.coordinator.describe(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():

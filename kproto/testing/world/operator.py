@@ -142,7 +142,7 @@ class Operator(NetworkExchange):
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     @journaled
     def write_marker(self, topic: str, partition: int) -> None:
-        """Write a transaction's commit marker: an offset without a record."""
+        """Write a transaction's commit marker. It takes an offset, but consumers do not return it."""
         partition_id = TopicPartition(topic, partition)
         log = self.log(partition_id)
         commit = Record(offset=0, timestamp=self.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")

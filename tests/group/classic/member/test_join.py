@@ -572,9 +572,9 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """After a SyncGroup fails, the next subscription contains its generation, as in Java.
+    """After a failed SyncGroup, the next subscription contains the SyncGroup's generation.
 
-    The subscription also contains the owned partitions.
+    It also contains the partitions that the member still owns. Java does the same.
     """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))
