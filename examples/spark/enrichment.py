@@ -1,4 +1,4 @@
-"""Join departures with a table of airline names, and write them to Parquet by day.
+"""Join departures with a table of airline names, and write the joined rows to Parquet by day.
 
 The Spark source decodes the JSON. Malformed records are written to a separate folder.
 """

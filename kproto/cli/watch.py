@@ -321,7 +321,7 @@ class ExchangeHandler:
     async def wait_for_failure(self) -> None:
         """Wait until printing fails, and raise the OSError.
 
-        Exchanges are printed even after the caller has cancelled this wait.
+        If the caller cancels this method, later exchanges are still printed.
         """
         await self._failed.wait()
         assert self._error is not None

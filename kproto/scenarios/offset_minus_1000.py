@@ -160,9 +160,9 @@ class PollingHandler:
 
 
 def _comparison_key(printed: tuple[str, str]) -> tuple[str, str]:
-    """Return a key by which successive polls are compared, because only changes are recorded.
+    """Return the key of a poll. A poll is recorded only if its key differs from the previous poll's.
 
-    Polls that returned different messages have the same key.
+    The key leaves out the returned message, so polls that differ only in their message have equal keys.
     """
     assigned, event = printed
     return assigned, event.partition("@")[0]

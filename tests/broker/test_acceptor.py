@@ -38,7 +38,7 @@ def test_a_lasting_error_is_logged_once_per_attempt(
 ) -> None:
     """A lasting error is logged once per attempt to accept, as one line without a traceback.
 
-    This is why the broker does not use `asyncio.Server`, which logs up to `backlog` tracebacks per attempt.
+    `asyncio.Server` would log up to `backlog` tracebacks per attempt. So the broker does not use it.
     """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)

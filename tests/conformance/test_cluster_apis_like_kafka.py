@@ -80,9 +80,9 @@ def test_a_timeout_that_has_passed_is_answered_alike(pair: Pair, timeout: int) -
     ids=str,
 )
 def test_quorums_are_described_alike(pair: Pair, topics: list[tuple[str, list[int]]], version: int) -> None:
-    """Both brokers describe the quorum alike, except for values that no two clusters share.
+    """Both brokers describe the quorum alike, except for values that differ between clusters.
 
-    Such values are the offsets and epochs of the metadata log, the controllers' addresses, and times.
+    These are the offsets and epochs of the metadata log, the controllers' addresses, and times.
     """
     request = DescribeQuorumRequest(
         topics=[

@@ -85,7 +85,7 @@ class Schedule:
 class Request:
     """The results of an HTTP request to the document's program."""
 
-    # The assigned offset of partition 0, after the request's polls.
+    # The offset that assignment() reports for partition 0 after the polls of this HTTP request.
     assigned: int | None
     # The offset of the first message that these polls return.
     first: int | None

@@ -281,7 +281,8 @@ class PartitionState:
     def mark_dirty(self) -> None:
         """Mark the partition dirty, so that the other parts of the engine visit it."""
         subscription = self._subscription
-        # After a release and a new assignment, another object is the state of the partition.
+        # If the partition was released and assigned again, its state is a new object, and this object is
+        # obsolete.
         if subscription.states.get(self.partition, self) is self:
             subscription.dirty[self.partition] = self
 

@@ -425,9 +425,8 @@ class _GreedyAssignment:
     def _balance(self, partitions: list[TopicPartition]) -> bool:
         """Move partitions to members with at least two fewer partitions than the owner.
 
-        Return whether a partition was moved.
-
-        The loop ends when a complete pass over the partitions has moved no partition.
+        Passes over the partitions are repeated until a pass moves no partition. Return whether any pass has
+        moved a partition.
         """
         has_moved = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]

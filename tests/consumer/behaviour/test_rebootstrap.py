@@ -177,9 +177,9 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """If its only bootstrap broker does not respond, a client reconnects and repeats the request.
+    """A client reconnects to its only bootstrap address and repeats its request if no response arrives.
 
-    The client in this test has one bootstrap address, and knows no brokers.
+    The client knows no other broker.
     """
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)

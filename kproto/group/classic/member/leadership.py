@@ -133,8 +133,7 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
     """Return whether a follower, whose assignment is empty, should have received partitions.
 
-    The result is True if the coordinator has a different assignment for the member.
-
+    The result is True if the coordinator has stored an assignment with partitions for the member.
     The result is also True if no member owns any partition of `topics`. The likely cause is a leader that
     took itself for a follower, and therefore sent no assignments.
 
