@@ -259,7 +259,7 @@ class BrokerCluster:
     def needs_routing(self) -> bool:
         """Whether a node must check that it serves the group of a request before it handles the request.
 
-        Another node may coordinate the group, or the group may still be loading.
+        The check is needed if the cluster has several nodes, or if a node is loading a group.
         """
         return len(self._node_ids) > 1 or bool(self.loading)
 

@@ -251,7 +251,7 @@ def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
 def _first_and_last(run: list[Moment]) -> list[Moment]:
     """Return the first and the last of a run of identical moments.
 
-    The text of the last one begins with the number of omitted moments.
+    The text of the last moment begins with the number of moments that are left out.
     """
     return [run[0], replace(run[-1], text=f"... {len(run) - 2} more; {run[-1].text}")]
 

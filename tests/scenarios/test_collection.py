@@ -159,7 +159,7 @@ MEASURED = {
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
     """If the topic gets partitions at `grow_at`, the model loses about as many records as the real client.
 
-    The number of the real client is from its worst measured run.
+    `MEASURED` contains the real client's numbers; the model is compared with the run that lost the most.
     """
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130

@@ -288,7 +288,7 @@ class BrokerFetches:
         self.last_fetch_at = self.max_delay_ms = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:
-        """Return whether more than `max_bytes` bytes (`fetch.max.bytes`) are buffered."""
+        """Return whether more than `max_bytes` bytes are buffered. `max_bytes` is `fetch.max.bytes`."""
         return self.buffered_bytes > max_bytes
 
     def waits_for_buffer_space(self, max_bytes: int) -> bool:

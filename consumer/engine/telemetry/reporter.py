@@ -272,7 +272,7 @@ class ClientTelemetry:
         self._apply(Rejected(code))
 
     def _on_failure(self, call: Call) -> None:
-        """Handle a request that the broker does not support, or that received no valid response."""
+        """Disable telemetry if the broker does not support the request. After other failures, retry later."""
         log.debug("%s failed: %s", call.name, call.error)
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
 

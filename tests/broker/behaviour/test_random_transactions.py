@@ -174,7 +174,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_to_a_missing_partition(self, who: int) -> None:
-        """Produce without AddPartitionsToTxn, in version 9, which does not add partitions implicitly."""
+        """Produce without AddPartitionsToTxn. Produce v9 does not add partitions implicitly."""
         process = self.started(who)
         if process.open is not None:
             return

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of any call: the next call continues, and no record is lost.
+"""If Ctrl-C interrupts a call at any moment, the next call continues, and no record is lost.
 
 Real signals are raised, in virtual time, at each point where Python checks for signals (`virtual_threads`).
 """

@@ -536,7 +536,7 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
         while not producer._records.why_closed:
             time.sleep(0.001)
         producer.close(20)
-        # If the second `close` did not wait for this callback, `close` would return during this pause.
+        # If the main thread's `close` did not wait for this callback, it would return during this pause.
         time.sleep(0.1)
         on_delivered.append(True)
 

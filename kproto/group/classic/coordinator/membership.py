@@ -70,7 +70,7 @@ def sync_while_completing(
 ) -> None:
     """Delay the response to a follower's SyncGroup; distribute the assignments of the leader's SyncGroup.
 
-    If an earlier SyncGroup of the same member is delayed, it is answered with REBALANCE_IN_PROGRESS.
+    An earlier SyncGroup of the same member that is still delayed is answered with REBALANCE_IN_PROGRESS.
     """
     request = call.request
     if error := _sync_error(group, request):
