@@ -134,7 +134,7 @@ _ALL_CLIENTS_OPTIONS: Final[Mapping[str, str]] = {
 _CONSUMER_AND_PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
     "socket_connection_setup_timeout_max_ms": "use socket_connection_setup_timeout_ms, which does not grow",
-    "bootstrap_resolve_timeout_ms": "use socket_connection_setup_timeout_ms, which includes the look-up",
+    "bootstrap_resolve_timeout_ms": "use socket_connection_setup_timeout_ms, which includes the lookup",
     **_same_advice(
         "topic_metadata_refresh_fast_interval_ms topic_metadata_refresh_fast_cnt",
         "use retry_backoff_ms, the first wait between two requests for the metadata of a topic",

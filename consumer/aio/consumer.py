@@ -241,8 +241,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return await self._operations.position(partition, timeout)
 
     def seek(self, partition: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Continue reading a partition at `offset`. A seek supersedes offset look-ups and fetches that are in
-        progress.
+        """Continue reading a partition at `offset`.
+
+        A seek supersedes offset lookups and fetches that are in progress.
 
         If `offset` is a CommittedOffset, as `committed` returns it, the leader is first asked whether its log
         still contains this offset with this leader epoch (KIP-320). If the log does not contain it, poll

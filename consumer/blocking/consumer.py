@@ -243,8 +243,9 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return run_to_end(self._operations.position(partition, timeout))
 
     def seek(self, partition: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Continue reading a partition at `offset`. A seek supersedes offset look-ups and fetches that are in
-        progress.
+        """Continue reading a partition at `offset`.
+
+        A seek supersedes offset lookups and fetches that are in progress.
 
         If `offset` is a CommittedOffset, as `committed` returns it, the leader is first asked whether its log
         still contains this offset with this leader epoch (KIP-320). If the log does not contain it, poll

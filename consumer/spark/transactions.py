@@ -1,6 +1,7 @@
-"""Writes the rows of each task exactly once, in one transaction together with a marker.
+"""Writes each task's rows exactly once, in one transaction with a marker of the batch.
 
-A task that runs again reads the marker, and so does not write its rows of this batch a second time.
+The marker is a committed offset, not one of Kafka's transaction markers. A task that runs again reads the
+marker, and so does not write its rows of this batch a second time.
 
 A consumer with ``isolation.level=read_committed`` reads either all rows that a task writes for a batch, each
 row once, or none of them. This holds even if the task runs again because of speculative execution, the loss

@@ -4,7 +4,7 @@
   the whole view.
 
 * Varints of one and two bytes are looked up in a table of all windows of two bytes. Varints of three and four
-  bytes need a second look-up. Longer varints are computed.
+  bytes need a second lookup. Longer varints are computed.
 """
 
 from __future__ import annotations

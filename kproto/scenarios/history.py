@@ -249,7 +249,7 @@ def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
 
 
 def _first_and_last(run: list[Moment]) -> list[Moment]:
-    """Return the first and the last of a run of identical moments.
+    """Return the first and the last moment of a run of moments with equal text.
 
     The text of the last moment begins with the number of moments that are left out.
     """

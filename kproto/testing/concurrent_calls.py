@@ -9,7 +9,7 @@ from ..errors import KprotoError
 
 
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Run `long` and `short` concurrently, and return the error of the failed call, or "".
+    """Run `long` and `short` concurrently; return the error of a failed call, or "" if none.
 
     Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or `long`
     returns. Then the calling thread calls `end`, which must make `long` return. Errors that `end` causes are

@@ -363,7 +363,7 @@ class _Writer:
                 if not (isinstance(content, bytes) and len(content) == 16):
                     raise TypeError("a UUID has 16 bytes")
             elif kind.name == "bool":
-                # The look-up accepts 0 and 1. It raises KeyError or TypeError for other values.
+                # The lookup accepts 0 and 1. It raises KeyError or TypeError for other values.
                 content = b"\x01" if {False: False, True: True}[value] else b"\x00"
             else:
                 content = struct.pack(">" + kind.code, value)

@@ -162,7 +162,7 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """The removal of ACLs also affects connected clients.
+    """The removal of ACLs takes effect for clients that are already connected.
 
     The consumer remains a member, and the producer aborts one transaction. Both continue when the ACLs are
     added again.

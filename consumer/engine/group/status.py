@@ -88,7 +88,7 @@ class CallbackQueue:
 
 
 class GroupStatus:
-    """The source of the partitions, the member, its callbacks, and the error that ended the membership."""
+    """The source of the assignment, the member, its callbacks and its final error."""
 
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE

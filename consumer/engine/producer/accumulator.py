@@ -95,7 +95,7 @@ class TopicError(NamedTuple):
     error: KprotoError
     # The errors of all topics are numbered from 1.
     number: int
-    # The time (ms) of the error.
+    # When (ms) the error occurred.
     at: int
 
 

@@ -120,7 +120,7 @@ class WorldState:
 
     @property
     def is_outside_run(self) -> bool:
-        """Whether a new call is journaled, because no run and no journaled call is in progress."""
+        """Whether no run and no journaled call is in progress, so that a new call is journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager

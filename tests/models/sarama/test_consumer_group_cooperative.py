@@ -1,4 +1,4 @@
-"""A cooperative session lasts for all generations. Claims of partitions that a member keeps continue."""
+"""A cooperative session spans all generations. The claim of a kept partition continues."""
 
 from __future__ import annotations
 

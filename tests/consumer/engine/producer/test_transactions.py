@@ -766,7 +766,7 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 
 
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
-    """If TxnOffsetCommit cannot contain the member's ids, the commit fails and nothing is sent.
+    """The commit fails unsent if TxnOffsetCommit is too old to contain the member's ids.
 
     Java's TxnOffsetCommitRequest.Builder makes the same check. Offsets with only a group id can be sent in
     every version of TxnOffsetCommit.

@@ -632,10 +632,10 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 @rule("M53")
 def test_sync_group_to_a_loading_coordinator_is_fatal_in_java() -> None:
-    """A SyncGroup response with COORDINATOR_LOAD_IN_PROGRESS makes Java's poll raise the error.
+    """After a SyncGroup response with COORDINATOR_LOAD_IN_PROGRESS, poll raises the error.
 
-    The next poll sends a JoinGroup with the last generation, and with the reason KafkaException, as in
-    kafka-clients 4.3.1.
+    The next poll sends a JoinGroup with the last generation, and with the reason KafkaException. Both polls
+    do the same in kafka-clients 4.3.1.
     """
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
