@@ -81,7 +81,7 @@ class RecordQueue:
     def may_be_lost(self) -> bool:
         """Return whether another member may own the partition. Thread-safe.
 
-        If it does, the next poll reports the partition as lost or revoked.
+        If the result is True, the next poll reports the partition as lost or revoked.
         """
         return not self.ended and self._consumer.assignment_lost()
 

@@ -3,7 +3,7 @@
 Only admin clients send this request to this broker, to abort a hanging transaction that no coordinator knows
 (Java's Admin.abortTransaction).
 
-In Kafka, a transaction coordinator, too, sends it: to the leaders of the partitions of its transactions.
+In Kafka, transaction coordinators send the request, too: to the leaders of their transactions' partitions.
 
 `__consumer_offsets` is not a topic of this broker. A marker for one of its partitions commits or discards the
 pending offsets of the producer.
