@@ -79,7 +79,7 @@ class Driver(Protocol):
         """The runtime calls this method after it has applied events, even if one of them raised an error."""
 
     def on_report(self, change: GroupChange) -> None:
-        """Log a change, and queue it for the callbacks of the application."""
+        """Log a change of the client's membership or state, and queue it for the callbacks."""
 
     def on_reports_end(self) -> None:
         """The runtime calls this method when all pending reports have been passed to `on_report`."""

@@ -46,7 +46,7 @@ _JAVA_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> ConfigError:
-    """Return an error of the client, with option names replaced by those that Spark's users know.
+    """Return an error of the client in which Kafka's option names replace the client's.
 
     `names` are the client's options that the text may contain, such as `sasl_username`.
     """

@@ -114,7 +114,7 @@ class PartitionProducers:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, now: int, *, starts_at_zero: bool
     ) -> None:
-        """Record an attempt to write the first batch of a transaction.
+        """Remember that a producer attempts to write the first batch of a transaction.
 
         An attempt in a newer epoch replaces the attempts of older epochs.
         """

@@ -153,7 +153,7 @@ class GroupHistory:
         reason = ", ".join(filter(None, [principal, request.reason]))
         self._add_event(group, exchange.asked_at, "rejoining", name, reason=reason)
         if response is not None and not response.error_code:
-            # A new generation ends the earlier ones, so their causes are final.
+            # A new generation ends the earlier ones, so the causes of the earlier generations are final.
             if response.generation_id not in causes.generations:
                 for earlier in sorted(causes.generations):
                     self._record_cause(group, earlier)

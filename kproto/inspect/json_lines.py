@@ -146,7 +146,7 @@ def decode_records(question: Question) -> Answer:
 
 
 def _internal_messages(topic: str, record: Record) -> Answer:
-    """Return the additional entries of a row: the messages in the key and the value, or `messageError`."""
+    """Return a row's entries for the decoded key and value, or a `messageError` entry."""
     try:
         decoded = decode_internal(topic, record.key, record.value)
     except DecodeError as error:

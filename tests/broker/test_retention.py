@@ -13,7 +13,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
-# Two such batches exceed 1 MiB, the minimum of segment.bytes, so each gets its own segment.
+# Two batches with this value exceed 1 MiB, the minimum of segment.bytes, so each gets its own segment.
 LARGE = b"x" * 700_000
 
 

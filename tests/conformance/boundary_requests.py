@@ -340,7 +340,7 @@ def _names(entry: Any) -> Any:
 
 
 class Drawing:
-    """Draws usual and odd field values for requests of this `version` to a scene's broker."""
+    """Draws usual and odd field values for requests of `version` to the broker of `scene`."""
 
     def __init__(self, scene: Scene, dice: Random, version: int, odd: float = ODD) -> None:
         self._scene = scene

@@ -1,4 +1,4 @@
-"""numpy builds the same table of regular batch headers as a reader of single batches."""
+"""The table that numpy builds from all batch headers equals the one built batch by batch."""
 
 from __future__ import annotations
 

@@ -120,7 +120,10 @@ class TopicChanges:
         return local_id(self._last_local_id)
 
     def _adopt_broker_id(self, name: str, known_id: UUID | None, topic_id: UUID) -> None:
-        """Replace a topic's local id with the broker's id, after an upgrade to Kafka 2.8 or later."""
+        """Replace a topic's local id with the broker's id, after an upgrade to Kafka 2.8 or later.
+
+        The client creates a local id for a topic of a broker that sends no topic ids.
+        """
         for state in self._core.partitions.states.values():
             if state.partition.topic == name and state.topic_id == known_id:
                 state.topic_id = topic_id

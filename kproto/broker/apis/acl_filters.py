@@ -39,7 +39,7 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 
 
 def has_unknown(*enum_values: int) -> bool:
-    """Return whether one of the enum values is UNKNOWN (0).
+    """Return whether one of a filter's enum values is UNKNOWN (0).
 
     Numbers without a meaning in Kafka, such as 99, do not count as UNKNOWN: Kafka rejects a request only for
     the number 0.

@@ -151,7 +151,7 @@ def test_a_cancelled_wait_is_forgotten_and_later_changes_reach_the_others() -> N
 
 
 def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
-    """If the ended wait kept its future, each poll would occupy memory until its timeout."""
+    """A future that an ended wait kept would occupy memory until the timeout of the poll."""
 
     async def story(waiters: TaskWaiters) -> None:
         task = asyncio.create_task(waiters.wait(0, clock.now() + SOON))

@@ -514,7 +514,7 @@ def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(brok
 def test_sends_of_many_tasks_that_wait_for_memory_are_attempted_only_a_few_times_each(broker: str) -> None:
     """A response must not wake all waiting tasks.
 
-    Otherwise the number of attempts would grow with the square of the number of tasks.
+    Otherwise the number of attempts to append a record would grow with the square of the number of tasks.
     """
 
     async def main() -> int:

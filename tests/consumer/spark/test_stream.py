@@ -40,7 +40,7 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
-    """A restarted query keeps its start offsets, even if it has read nothing.
+    """A restarted query keeps its start offsets, even if it read no record before the restart.
 
     As in Spark's own Kafka source, another value of startingOffsets has no effect after the first batch, even
     if that batch was empty.

@@ -120,7 +120,7 @@ def test_the_columns_have_the_types_of_their_formats() -> None:
     assert ddl_of(options).endswith("_error string")
 
 
-# ---- the rows of each format, and bad values among them
+# ---- the rows of each format, and values that cannot be decoded
 
 
 def test_json_becomes_a_struct() -> None:

@@ -317,7 +317,7 @@ def test_close_aborts_an_open_transaction_and_waits_for_the_end_of_another() -> 
 def test_partitions_are_added_again_after_20_ms_while_the_previous_transaction_ends(
     code: ErrorCode, least: int, most: int
 ) -> None:
-    """Java's AddPartitionsToTxnHandler also uses a shorter backoff for CONCURRENT_TRANSACTIONS."""
+    """As in Java, CONCURRENT_TRANSACTIONS has a shorter backoff than other retriable errors."""
     play = TransactionWorld(retry_backoff_ms=1_000, retry_backoff_max_ms=1_000)
     play.refusals[AddPartitionsToTxnRequest] = [code]
     play.begin()
