@@ -196,7 +196,7 @@ def _encode_uniform_rows(
     return pieces, largest_record
 
 
-# The smallest offset deltas whose varints take one more byte.
+# The smallest offset deltas whose varints take two and three bytes.
 _WIDENING_DELTAS = (64, 8192)
 # The number of offset deltas in the table of `_offset_delta_bytes`.
 _MAX_UNIFORM_ROWS = 16384

@@ -203,9 +203,9 @@ class ScenarioRun:
         """Add an explanation of the result. All claims must have been added before.
 
         The text explains the result with the scenario's own parameters. If other parameters were set and a
-        claim does not hold, the text is marked "(as written)".
+        claim does not hold, the text gets the prefix "(as written)".
 
-        With `of_run`, the text explains the actual run, with any parameters, and is never marked.
+        With `of_run`, the text explains this run, whatever its parameters are, and never gets the prefix.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)

@@ -253,7 +253,7 @@ def growth(stage: Stage) -> None:
 
 
 def crash(stage: Stage) -> None:
-    """A member is killed. The other member gets its partitions when the session has expired."""
+    """Member B is killed. When its session has expired, member A gets B's partitions."""
     stage.produce(20)
     a = stage.start_subscribed("A")
     a.until_read(20)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.originals
 
 USER, PASSWORD = "adEngine", "secret"
 OLD, NEW = (0, 1), (2, 3)
-# The longest time (s) until the program has read the old partitions, and then the new ones.
+# The longest waits (s): until the program has read the old partitions, and from then until the new ones.
 JOINS_S, SEES_S = 12.0, 16.0
 
 # Maps a program to two results: which of the new partitions' records it reads, and whether it commits

@@ -245,9 +245,9 @@ def columns_see_through_runs_of_records(package: Package) -> None:
 
 
 def broken_records_are_the_same_errors(package: Package) -> None:
-    """Check that both readers handle damaged records alike.
+    """Check that `read` and `columns` return the same rows, or the same error, for damaged records.
 
-    One or two bytes of a batch are changed, and the readers do not check the CRC.
+    One or two bytes of a batch are changed, and neither function checks the CRC.
     """
 
     few = st.sampled_from([b"\0" * 3, b"", None, b"\0" * 70, b"\1" * 200])

@@ -625,9 +625,9 @@ def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """Report the first fatal error as _FATAL. A static member takes no action after a fatal error.
+    """Report the first fatal error as _FATAL (rd_kafka_set_fatal_error).
 
-    Follows rd_kafka_set_fatal_error.
+    After a fatal error, a static member sends no JoinGroup, Heartbeat or OffsetCommit.
     """
     if state.fatal is None:
         state.fatal = err2name(code)

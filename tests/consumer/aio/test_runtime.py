@@ -297,7 +297,7 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
             runtime._complete(cancelled, "result", error)
         assert cancelled.cancelled()
         unfinished.append((runtime, waiting))
-        # Make the client forget the future `waiting`, which the end of the client would complete.
+        # Make the client forget the future `waiting`. Otherwise, when the client ends, it fails the future.
         runtime._open_futures.clear()
 
     run(story)

@@ -565,7 +565,10 @@ def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_
 
 
 def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """An error that repeats is reported once, even to an application that reads each error immediately."""
+    """Repeats of a partition's error within the throttle's interval are not reported.
+
+    The application reads each error from `errors` immediately, and even so receives no repeat.
+    """
     reported: list[Exception] = []
     handler = RecordingHandler()
     loop = ConsumeLoop(server, handler, retry_backoff_max_ms=100)

@@ -54,7 +54,10 @@ class LeaseExpired(GroupNotice, frozen=True):
 
 @dataclass
 class Lease:
-    """A group whose only member holds a lease. Others wait in JoinGroup until it expires."""
+    """A group with at most one member, the holder of the lease.
+
+    The JoinGroup requests of other members wait until the lease expires.
+    """
 
     holder: str
     epoch: int
