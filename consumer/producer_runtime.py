@@ -98,8 +98,9 @@ class ProducerRuntime:
         raise NotImplementedError
 
     async def wait_in_line(self, line: Hashable, last_change: int, deadline: int, *, place: int) -> bool:
-        """Wait as `wait` does, for memory. In asyncio, a change wakes only the first task in `line`.
+        """Wait for memory. The result and the arguments are those of `wait`.
 
+        In asyncio, a change wakes only the first task in `line`, and not all tasks that wait for memory.
         The first task is the one with the lowest `place`. When the task no longer has to wait, it must call
         `leave_line`, which wakes the next tasks. In a blocking producer a change wakes all waiting threads,
         because they are few.

@@ -94,10 +94,10 @@ class TokenSource:
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Return the last token. If none exists or its refresh is due, call the provider in this thread.
+        """Return the last token if no refresh is due, otherwise a new one from the provider.
 
-        If the provider fails, the last token is returned until it expires. Raises NoToken if there is
-        no valid token.
+        The provider is called in this thread. If it fails, the last token is returned until the token
+        expires. Raises NoToken if there is no valid token.
         """
         try:
             token_or_awaitable = self._request_token()
@@ -110,7 +110,7 @@ class TokenSource:
         raise NoToken("only asyncio clients accept a coroutine function as the token provider", final=True)
 
     async def awaited(self) -> Token:
-        """Return the last token. If none exists or its refresh is due, call the provider.
+        """Return the last token if no refresh is due, otherwise a new one from the provider.
 
         A coroutine function is called in this event loop, any other provider in a thread.
 

@@ -87,7 +87,7 @@ class FetchSession:
     # The epoch that the next request must have.
     epoch: int = 1
     partitions: dict[Key, CachedPartition] = field(default_factory=dict[Key, CachedPartition])
-    # The partitions that are not idle.
+    # The partitions that the next fetch reads: all except the idle ones.
     active: set[Key] = field(default_factory=set[Key])
     topic_names: dict[UUID, str] = field(default_factory=dict[UUID, str])
     # Identifies the reader of the last fetch. Partitions are idle for this reader only (see

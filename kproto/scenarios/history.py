@@ -198,7 +198,10 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
 
 
 def _with_fault(reason: str, faults: Mapping[str, str]) -> str:
-    """Return the coordinator's reason. If it says that a member sent nothing, the member's fault is added."""
+    """Return the coordinator's reason, with the fault of a member that "sent nothing".
+
+    `faults` maps each client to its current fault: killed, frozen, or a fault of the network.
+    """
     for name, fault in faults.items():
         if name and reason.startswith(f"{name} sent nothing"):
             return f"{reason} ({fault})"

@@ -115,7 +115,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
 
 
 def _unsubscribe(world: World, member: Any) -> None:
-    """Unsubscribe, and run the world until the call has completed, as the blocking consumer does."""
+    """Unsubscribe, and wait for the end of the call, as the call of a blocking consumer does."""
     token = member.unsubscribe()
     world.run(5_000, until=lambda: token in member.done)
 

@@ -215,7 +215,7 @@ def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
 def offsets_partition(group_id: str, settings: TransactionSettings) -> TransactionPartition:
     """Return the partition that stores a group's offsets (R169, GroupCoordinatorService.partitionFor).
 
-    A transaction that commits the group's offsets contains this partition of `__consumer_offsets`.
+    A transaction that commits offsets of the group writes them into this partition of `__consumer_offsets`.
     """
     return OFFSETS_TOPIC, _java_hash(group_id) % settings.offsets_topic_num_partitions
 

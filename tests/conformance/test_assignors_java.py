@@ -138,7 +138,7 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 def spoken(name: str, question: Question) -> Question:
     """Return the input as the assignor's members send it: "sticky" members send user data.
 
-    Members without topics are left out, because Java may assign partitions even to them.
+    Members without topics are removed from the input, because Java may assign partitions to them, too.
     """
     topics, members, racks = question
     members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}

@@ -157,10 +157,9 @@ def test_message_sets_reject_zstd_and_headers() -> None:
 
 @pytest.mark.parametrize(("attributes", "moment"), [(1, NOW), (1 | 8, NOW + 5)], ids=["create", "append"])
 def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
-    """A wrapper may contain messages of another magic: the readers do not compare the magics.
+    """Messages whose magic differs from the magic of their wrapper are read.
 
-    Java's consumer also reads such wrappers: AbstractLegacyRecordBatch.iterator does not set
-    ensureMatchingMagic.
+    Java's consumer reads them, too: AbstractLegacyRecordBatch.iterator does not set ensureMatchingMagic.
     """
     inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))

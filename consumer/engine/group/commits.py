@@ -548,9 +548,10 @@ class Committer:
         self._in_flight = commit
 
     def _on_topic_ids(self, commit: QueuedCommit, call: Call) -> None:
-        """Compare the topic ids of the coordinator and of the offsets, then queue the commit again.
+        """Record which topics are unknown or were re-created, then queue the commit again.
 
-        If the coordinator knows none of the topics, the commit's result is UNKNOWN_TOPIC_OR_PARTITION.
+        A topic was re-created if the coordinator's topic id differs from the id of the offsets. If the
+        coordinator knows none of the topics, the commit fails with UNKNOWN_TOPIC_OR_PARTITION.
         """
         if commit.call is not call:
             return

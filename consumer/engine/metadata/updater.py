@@ -140,7 +140,7 @@ class MetadataUpdater:
     def _request_topic_after(self, topic: str, wait_ms: int) -> None:
         """Request a topic's metadata, separately from the regular refresh, after `wait_ms`.
 
-        If a request is already scheduled for an earlier time, this time is kept.
+        If a request for this topic is already scheduled for an earlier time, the earlier time is kept.
         """
         at = self._core.now + wait_ms
         self._topic_requests[topic] = min(at, self._topic_requests.get(topic, at))

@@ -59,7 +59,7 @@ class ProduceResponses:
         self._metadata = metadata
         # Called for each batch that fails.
         self.on_batch_failed: Callable[[ProducerBatch, KprotoError], None] = lambda batch, error: None
-        # Failure reason -> (number of records that failed since the last report, when to report again).
+        # Failure reason -> (number of records that failed since the last report, times of the reports).
         self._failures: dict[str, tuple[int, ReportIntervals]] = {}
 
     def on_no_response(self, batch: ProducerBatch, error: KprotoError) -> None:

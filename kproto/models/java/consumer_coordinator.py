@@ -178,7 +178,7 @@ def finish_join_prepare(state: JavaState) -> None:
 def on_join_complete(state: JavaState, out: Out) -> None:
     """Check the assignment, and revoke the owned partitions that it does not contain.
 
-    The function follows onJoinComplete. Only COOPERATIVE members revoke partitions at this point.
+    Only COOPERATIVE members revoke partitions here. EAGER members revoked all partitions before they joined.
     """
     assignment_bytes = state.join_result
     assert assignment_bytes is not None

@@ -139,7 +139,7 @@ REBALANCE_IN_PROGRESS = kafka(27)
 def as_consumer_error(error: GoError, partition: TopicPartition) -> GoError:
     """Return the error as a ConsumerError, whose text names the partition.
 
-    The name of an error that a broker sent stays the same; only its text changes.
+    An error that a broker sent keeps its name, for example KError(1): only its text changes.
     """
     text = f"kafka: error while consuming {partition.topic}/{partition.partition}: {error.text}"
     return error._replace(name="sarama.ConsumerError" if error.code is None else error.name, text=text)

@@ -235,7 +235,10 @@ def test_an_error_of_a_topic_is_raised_by_all_sends_that_waited_for_it() -> None
     records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
 
     def send(seen_topic_errors: float) -> None:
-        """Send as a call that began to wait after `seen_topic_errors` errors. A new call never waited."""
+        """Send as a call that began to wait after `seen_topic_errors` errors of topics.
+
+        Infinity stands for a call that has not waited yet.
+        """
         records.seen_topic_errors = seen_topic_errors
         assert records.append("t", None, b"v", None, 0, ()) is None
         assert records.why_waiting == "no metadata for topic 't' yet"
