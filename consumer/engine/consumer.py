@@ -618,7 +618,7 @@ class ConsumerEngine:
                 handled += 1
                 if call.purpose is not None and not self.closed:
                     call.purpose(call)
-        # If Ctrl-C interrupts the loop, the next step handles the remaining calls.
+        # If Ctrl-C interrupts the loop, the next step handles the finished calls that the loop did not reach.
         except BaseException:
             if network.finished is not finished:
                 network.finished[:0] = finished[handled:]

@@ -258,7 +258,7 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
         except unresolvable as error:
             reason = f"the JSON Schema refers to {error.ref}, which is not one of its references"
             raise ValueError(reason) from None
-        # The validity of a referenced schema is not checked in advance.
+        # `_validator` checks only the schema itself. An invalid reference fails when a value needs it.
         except (unknown_type, re.error) as error:
             reason = f"a reference of the JSON Schema is not valid: {error!s:.{_MAX_TEXT}}"
             raise ValueError(reason) from None

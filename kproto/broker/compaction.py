@@ -87,7 +87,8 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
         keeps_empty_batch = batch is old_batches[-1] or _is_last_of_producer(partition, batch)
         if not remaining and not keeps_empty_batch:
             continue
-        # The remaining tombstones expire. A marker expires if its transaction has no batch left in the log.
+        # Tombstones that remain in the log will expire. So will a marker if no other batch of its transaction
+        # remains.
         will_expire = is_discarded if batch.is_control else any(record.value is None for record in remaining)
         needs_horizon = bool(remaining) and will_expire and batch.delete_horizon_ms is None
         horizon = new_horizon if needs_horizon and new_horizon <= _MAX_TIMESTAMP else None

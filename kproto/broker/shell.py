@@ -65,7 +65,7 @@ class Shell:
         self._connections: dict[int, SocketConnection] = {}
         # Connections with requests that the broker has not accepted yet.
         self.waiting: set[SocketConnection] = set()
-        # Connections whose TLS handshake is in progress; they are not registered yet.
+        # Connections whose TLS handshake is in progress. They are not in `_connections` yet.
         self.handshaking: set[SocketConnection] = set()
         self._all_closed = asyncio.Event()
         self._is_closing = False

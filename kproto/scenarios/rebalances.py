@@ -122,7 +122,10 @@ def _generation_reasons(world: World, since: int = 0) -> list[str]:
 
 
 def _longest_standstill(run: ScenarioRun, since: int) -> int:
-    """Return the duration (ms) of the longest standstill that ended after `since` (ms), or 0."""
+    """Return the duration (ms) of the longest standstill that ended after `since`; 0 if none did.
+
+    `since` is in ms.
+    """
     act = run.acts[-1]
     later = [
         standstill for standstill in standstills(history.events(act)) if standstill.end > since - act.started

@@ -164,7 +164,7 @@ class ScenarioRun:
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the members' names: `written`, or as many names as the parameter `members` says."""
+        """Return the members' names: `written`, or `members` names if the run has this parameter."""
         count = self.parameters.members
         if count is None:
             return written

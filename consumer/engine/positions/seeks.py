@@ -2,7 +2,7 @@
 
 Rules:
 
-* Only the last seek of a partition is applied.
+* After several seeks of one partition, only the last seek is applied.
 
 * A seek is dropped and reported when the group assigns its partition to another member. If the seek waited
   until the partition was assigned to this member again, its offset could be outdated.

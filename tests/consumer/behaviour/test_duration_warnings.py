@@ -1,6 +1,6 @@
-"""Timestamps in seconds instead of milliseconds are accepted, with one warning.
+"""Timestamps in seconds instead of milliseconds are accepted, with a warning.
 
-The warning names the line of the application that passed the timestamp.
+The warning names the line of the application that passed the timestamp. Each line causes one warning only.
 """
 
 from __future__ import annotations

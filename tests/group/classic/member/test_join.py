@@ -729,7 +729,7 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
 def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
     data: bytes, error: type[Exception]
 ) -> None:
-    """In Java, each poll calls onJoinComplete again, which raises the decoding error again."""
+    """In Java, each later poll calls onJoinComplete again, which raises the same error."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(generation=2)
