@@ -361,7 +361,7 @@ class ConsumerEngine:
             self.forget_deadlines()
 
     def record_metrics(self, now: int) -> None:
-        """Record the polls since the last call, and how many records they returned."""
+        """Update the metrics with the polls since the last update, and with their records."""
         partitions = self.core.partitions
         self.record_metrics_at = now + RECORD_INTERVAL_MS
         self.calls.record_polls()

@@ -289,7 +289,7 @@ class GroupHistory:
         self._new_generations.append((group, event))
 
     def _add_reported_removals(self, group: str) -> None:
-        """Record the removals that the coordinator reported, except if the member had left.
+        """Record the reported removals, except of members that had already left.
 
         Each reported removal is recorded once.
         """

@@ -97,7 +97,7 @@ class Bridge:
         return bytes.fromhex(self._ask(marker=kind, epoch=epoch)["hex"])
 
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
-        """Return the code and name of each error, and whether it is retriable and invalidates metadata."""
+        """Return a tuple for each error: code, name, is it retriable, does it invalidate metadata."""
         return [
             cast("tuple[int, str, bool, bool]", tuple(error)) for error in self._ask(errors=True)["errors"]
         ]

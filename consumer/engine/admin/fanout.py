@@ -78,7 +78,7 @@ class Answer(msgspec.Struct, Generic[K, V]):
 
 
 class Router(Generic[K]):
-    """Locates the brokers of items.
+    """Finds the broker of each item, for example the coordinator of a group.
 
     `locate(items)` is a plan that returns the `Location` of each item.
 

@@ -534,7 +534,10 @@ class RecordAccumulator:
                 self.notify_sender()
 
     def needs_sender_now(self) -> bool:
-        """Return whether the sender has a notification that must not wait for linger.ms."""
+        """Return whether the sender has notifications other than new batches.
+
+        New batches wait for linger.ms.
+        """
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
     def has_notifications(self) -> bool:

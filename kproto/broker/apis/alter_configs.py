@@ -74,7 +74,8 @@ def _resource_response(
 def _authorize(access: Access, request: AlterConfigsRequest) -> Authorized:
     """Return the call without the resources that the ACLs deny.
 
-    A resource that Kafka refuses before it checks the ACLs is not removed: `handle_alter_configs` refuses it.
+    The call keeps the resources that Kafka refuses before it checks the ACLs. `handle_alter_configs`
+    refuses them.
     """
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []

@@ -344,14 +344,17 @@ def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | No
 
 
 def _missing_partition(index: int, error: ErrorCode) -> PartitionData:
-    """Return an error with an empty list of aborted transactions, as FetchResponse.partitionResponse does."""
+    """Return a partition's error, with an empty list of aborted transactions.
+
+    Kafka: FetchResponse.partitionResponse.
+    """
     data = _refuse_partition(index, error)
     data.aborted_transactions = []
     return data
 
 
 def _refuse_partition(index: int, error: ErrorCode) -> PartitionData:
-    """Return an error without a list of aborted transactions, as Kafka does for a failed read."""
+    """Return a partition's error, with null aborted transactions, as for Kafka's failed reads."""
     return PartitionData(
         partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
     )

@@ -134,7 +134,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 def _throw_error(state: JavaState, out: Out) -> bool:
     """If a wakeup or an error is pending, throw it from poll. Return whether the poll has ended.
 
-    The callbacks of completed commits run first, unless a wakeup is pending.
+    A wakeup is thrown at once. Otherwise the callbacks of completed commits run before an error is thrown.
     """
     if state.wakeup_pending:
         state.wakeup_pending = False

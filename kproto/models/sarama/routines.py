@@ -44,7 +44,10 @@ class States(Enum):
 
 
 class Scheduler:
-    """The queue of ready routines, and their timers. `out` collects the actions of the current step."""
+    """The queue of ready routines, and the timers of waiting routines.
+
+    `out` collects the actions of the current step.
+    """
 
     def __init__(self) -> None:
         self.now = 0

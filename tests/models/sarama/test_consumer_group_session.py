@@ -269,9 +269,10 @@ def test_a_heartbeat_that_timed_out_closes_its_connection_and_is_repeated() -> N
 
 
 def test_a_heartbeat_loop_that_has_to_end_does_not_back_off() -> None:
-    """A close during a moved coordinator's lookup waits for the lookup, but for no backoff.
+    """A close during a coordinator lookup waits for the lookup, but for no backoff after it.
 
-    Without the close, the heartbeat loop backs off between this lookup and the next heartbeat.
+    The heartbeat loop looks the coordinator up after NOT_COORDINATOR. Without the close, the loop would back
+    off between this lookup and the next heartbeat.
     """
     stage, a = stage_with_member(1, auto_commit=False)
     b = add_second_member(stage, auto_commit=False)

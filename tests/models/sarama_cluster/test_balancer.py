@@ -1,4 +1,4 @@
-"""The leader of a sarama-cluster group assigns rounded ranges."""
+"""sarama-cluster's leader rounds the ends of ranges, and omits members without partitions."""
 
 from __future__ import annotations
 
