@@ -242,7 +242,7 @@ def _timestamp_values(column: Any, rows: int, now_ms: int) -> Int64s:
 
 
 def _partition_numbers(column: Any) -> Int64s | None:
-    """Return the partition of each row, or -1 for null.
+    """Return each row's partition number in the column, or -1 if the number is null.
 
     Return None if the column is missing or has the type null.
     """

@@ -40,7 +40,7 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 def look() -> None:
     """Find the signals without a name, such as SIGRTMIN+1, that have a handler.
 
-    A `Held` that is created later also delays these handlers by default.
+    `Held` objects that are created after this call delay these handlers, too, unless they get `numbers`.
     """
     global _delayed
     handled = [n for n in _NAMELESS if n not in _delayed and callable(_signal.getsignal(n))]

@@ -89,7 +89,7 @@ class ClientCore(Generic[Options]):
         return self.now
 
     def next_retry_at(self, failures: int) -> int:
-        """Return the time (ms) of the retry after a failure; `failures` is the number of earlier failures.
+        """Return the time (ms) of the retry after a failure that follows `failures` consecutive failures.
 
         Partitions that fail at the same moment after equally many failures get the same retry time, so that
         one request retries them together.

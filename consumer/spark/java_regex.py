@@ -454,7 +454,7 @@ class _Reader:
         return self.with_both_cases(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
     def with_both_cases(self, characters: frozenset[str]) -> frozenset[str]:
-        """Return the topic-name characters among these, in both cases if the flag i is set."""
+        """Return the `characters` allowed in topic names, in upper and lower case if the flag i is set."""
         if self.ignore_case:
             characters = characters | {c.swapcase() for c in characters if c in LETTERS}
         return characters & NAME_CHARACTERS

@@ -144,7 +144,7 @@ class PartitionProducers:
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None
-        # Whether the batch skips sequences of an earlier attempt, whose batch was not stored.
+        # Whether the batch skips sequences of an earlier attempt to write to this transaction.
         skips_attempt = verification is not None and first_sequence > verification.lowest_sequence
         if entry is None:
             must_start_at_zero = verification is not None and verification.starts_at_zero

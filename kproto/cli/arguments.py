@@ -145,7 +145,7 @@ def without_values(words: Sequence[str]) -> str:
 
 
 def _name_before(words: Sequence[str]) -> str:
-    """Return the option or setting of which the word after `words` may be the value.
+    """Return the option or setting whose value the word after `words` may be.
 
     Usually, the name is the last word of `words`. In `--password = X`, `password= X` and `--set password X`,
     however, the name before the word X is --password.

@@ -30,7 +30,7 @@ class SaslClient(Protocol):
     def answer(self, challenge: bytes) -> bytes | None:
         """Return the response to a challenge, or None if the exchange is complete for the client.
 
-        Raises SaslFailed if the challenge is invalid, or rejects the login.
+        Raises SaslFailed if the challenge is invalid, or reports that the broker has rejected the login.
         """
         ...
 

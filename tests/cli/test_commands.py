@@ -1,4 +1,4 @@
-"""Commands print results for all forms of input, and report errors with an exit code."""
+"""Commands read hex, base64, files and standard input, and report errors with an exit code."""
 
 from __future__ import annotations
 

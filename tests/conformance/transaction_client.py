@@ -109,9 +109,9 @@ class Side:
         return self.letters[producer_id]
 
     def add_fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
-        """Add a producer with the producer id of the producer `of`.
+        """Add a producer that has the producer id of the producer named `of`.
 
-        If `epoch` is None, the epoch is `more` above the epoch of the producer `of`.
+        If `epoch` is None, the new producer's epoch is the epoch of `of` plus `more`.
         """
         producer_id, its = self.who[of]
         self.who[name] = producer_id, its + more if epoch is None else epoch

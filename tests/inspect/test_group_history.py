@@ -66,9 +66,9 @@ CAUSES: dict[str, tuple[Callable[[World, Any], object], str]] = {
 
 
 def models_with_causes() -> Iterator[Any]:
-    """Yield each client model with each cause of a generation.
+    """Yield each pair of a client model and a cause of a generation.
 
-    The quick tests use one model for each cause.
+    All pairs are thorough tests, except one pair for each cause.
     """
     for number, model in enumerate(MODELS):
         for place, (name, (happens, cause)) in enumerate(CAUSES.items()):

@@ -253,7 +253,7 @@ def local_id(number: int) -> UUID:
 
 
 def is_local(topic_id: UUID | None) -> bool:
-    """Return whether the id comes from `local_id`."""
+    """Return whether `local_id` has created this topic id, instead of a broker."""
     return topic_id is not None and topic_id.int >> 64 == _LOCAL_ID_PREFIX
 
 

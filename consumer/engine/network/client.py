@@ -295,7 +295,7 @@ class NetworkClient:
         return any(connection.ready for connection in self._connections.values())
 
     def _dispatch(self, call: Call, now: int) -> None:
-        """Send the call on a connection, or keep it until the backoff of its address has ended."""
+        """Send the call. If its address is in backoff without a connection, delay the call until the end."""
         if self.closed:
             self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
             return

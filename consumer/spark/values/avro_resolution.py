@@ -17,9 +17,9 @@ def common_type(node: AvroNode) -> AvroNode | None:
 
 
 def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bool:
-    """Return whether two named types match: by name without namespace, or by one of the reader's aliases.
+    """Return whether two named types match: by name, or by one of the reader's aliases.
 
-    With `full`, the namespaces must match too, unless an alias matches.
+    Namespaces are ignored in the comparison of names, unless `full` is true.
     """
     names_match = writer.name == reader.name if full else _short_name(writer) == _short_name(reader)
     return names_match or writer.name in reader.aliases

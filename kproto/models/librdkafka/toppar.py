@@ -119,7 +119,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 def _stop_offset_timer(toppar: Toppar) -> None:
     """Stop the timer of ListOffsets, but only in the state OFFSET_QUERY, as librdkafka does.
 
-    In any other state the timer keeps running, and ListOffsets is sent when it fires.
+    In other states the timer keeps running, and sends ListOffsets when it expires.
     """
     if toppar.state is TopparFetchState.OFFSET_QUERY:
         toppar.query_at = None

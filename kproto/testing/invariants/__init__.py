@@ -14,9 +14,9 @@ consumers, for example if a partition has two owners.
 `kproto.testing.properties` contains checks for a single assignor, decoder or reader of batches, without a
 world.
 
-* `always`: invariants of every moment
+* `always`: invariants that hold at every moment
 
-* `history`: invariants of the whole run so far
+* `history`: invariants of the whole run so far, which can be checked at any time
 
 * `at_rest`: invariants of a settled world
 

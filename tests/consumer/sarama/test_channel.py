@@ -110,6 +110,6 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     assert not throttle.passes(ValueError(0))
     assert throttle.passes(ValueError("another one"))
     assert len(throttle._intervals) == MAX_ERRORS
-    # The throttle has forgotten error 0, so this error passes although its interval has not ended.
+    # The throttle has forgotten error 0, so error 0 passes again before its interval has ended.
     assert throttle.passes(ValueError(0))
     assert not throttle.passes(ValueError(MAX_ERRORS - 1))

@@ -1,4 +1,4 @@
-"""The sticky assignors move a partition from the member that reports it as owned only for balance."""
+"""The sticky assignors take a partition from its owner only to improve the balance."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 
 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
-    """Return whether the assigned partitions of `topics` are exactly those that exist.
+    """Return whether every existing partition of `topics` is assigned, and no other partition.
 
     If the DescribeGroups response has no assignments, for example because of an error, the result is False.
     """
