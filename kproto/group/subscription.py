@@ -281,7 +281,7 @@ def cooperative_user_data(generation: int) -> bytes:
 def read_cooperative_generation(data: bytes | None) -> int | None:
     """Return the generation in a cooperative-sticky member's user data, or None if the data contain none.
 
-    The user data has either the format of Java's cooperative-sticky assignor or that of its sticky assignor.
+    The user data has the format of Java's CooperativeStickyAssignor or of Java's StickyAssignor.
     """
     if data is None or len(data) < 4:
         return None

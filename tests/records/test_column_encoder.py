@@ -179,7 +179,7 @@ def test_a_batch_size_of_zero_is_rejected() -> None:
 
 @pytest.mark.parametrize("each", [1, 10, 29])
 def test_a_batch_of_short_records_may_have_exactly_max_bytes(each: int) -> None:
-    """A record with a one-byte value takes eight bytes, so the header and `each` records fill max_bytes."""
+    """The batch header and `each` records fill `max_bytes`: a record with a one-byte value takes 8 bytes."""
     encoded = list(
         encode_columns([NOW] * 30, None, [b"v"] * 30, compression="none", max_bytes=HEADER_SIZE + 8 * each)
     )

@@ -195,7 +195,7 @@ class Login:
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authenticated:
             raise ConnectionFailed(
                 self._address,
-                "the broker rejected the renewal of the SASL session as too early: it allows one per second",
+                "the broker rejected the renewal of the SASL session: it allows only one renewal per second",
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._rejection(

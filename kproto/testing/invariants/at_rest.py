@@ -74,9 +74,9 @@ def every_record_was_delivered(world: World) -> None:
 
 
 def _partitions_ignored_by_leader(world: World, group_id: str) -> set[TopicPartition]:
-    """Return the partitions without an owner that the leader may have failed to notice.
+    """Return the partitions without an owner, if the group's leader may not know them.
 
-    The result is empty unless the group's leader is a model that does not notice added partitions.
+    The result is empty unless the leader is a model that does not notice added partitions.
     """
     group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]

@@ -56,7 +56,7 @@ def read(writer: Any, reader: Any, value: str) -> Any:
 @pytest.mark.parametrize(
     ("fields", "value"),
     [
-        # The reader's fields, with aliases and defaults. Java's GenericDatumReader gives the same values.
+        # The reader's fields as (name, aliases, default), and the values that Java's reader returns.
         ([("x", [], 7), ("b", ["x"], 8)], {"x": 7, "b": 3}),
         ([("b", ["x"], 8), ("x", [], 7)], {"b": 3, "x": 7}),
         ([("a", ["x"], 7), ("b", ["x"], 8)], {"a": 7, "b": 3}),
