@@ -436,7 +436,7 @@ class RecordAccumulator:
         return 0 if self._is_out_of_turn else self._options.buffer_memory - self.buffered_bytes
 
     def _on_buffer_full(self) -> None:
-        """Record that buffer.memory is used up, and seal batches so that the sender frees memory.
+        """Record that buffer.memory is used up, and seal open batches: sending them frees memory.
 
         If a partition already has a sealed batch, the sender sends this batch first. So the partition's open
         batch is not sealed, and may receive more records. If it were sealed, batches would become smaller

@@ -386,7 +386,7 @@ TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
 
 
 def step(machine: TelemetryMachine, event: TelemetryEvent, now: int) -> list[TelemetryAction]:
-    """Apply `event` at `now` (ms). Return the request to send in a list, or an empty list."""
+    """Apply `event` at `now` (ms). Return a list of the request to send; [] if there is none to send."""
     context = _Step(now, [])
     act: Callable[[Any, Any, Any], None] = TABLE[KINDS[type(event)], machine.state].act
     act(context, machine, event)

@@ -121,9 +121,9 @@ def _assign_unowned(
     min_quota: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Assign the free partitions in turn: to members below the minimum, then to members with the minimum.
+    """Assign the free partitions in turn: to members below `min_quota`, then to members at `min_quota`.
 
-    Members that reach the minimum are removed from `unfilled_members`. Return the new owners of released
+    Members that reach `min_quota` are removed from `unfilled_members`. Return the new owners of released
     partitions.
     """
     new_owners: dict[TopicPartition, str] = {}

@@ -61,7 +61,7 @@ class Scheduler:
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Resume `routine` when a call that it made returns. It continues immediately, in its goroutine."""
+        """Pass a call's result to `routine` immediately, because the call returns in its goroutine."""
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:

@@ -574,9 +574,9 @@ def test_a_send_that_waits_for_memory_lets_the_next_ones_continue_when_it_is_can
 
 
 def test_flushes_of_many_tasks_are_woken_only_a_few_times_each(broker: str) -> None:
-    """A response must not wake all waiting tasks.
+    """A response wakes only some of the waiting tasks.
 
-    Otherwise the number of wakes would grow with the square of the number of tasks.
+    If it woke all of them, the number of wakes would grow with the square of the number of tasks.
     """
 
     async def main() -> int:

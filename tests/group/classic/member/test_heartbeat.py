@@ -106,8 +106,8 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
     """With Java's policy, a session timeout makes the member look up the coordinator.
 
-    The member keeps its partitions, because only the coordinator can remove it from the group
-    (HeartbeatTest.testSessionTimeoutExpired).
+    After the timeout, the member keeps its partitions, because only the coordinator can remove it from the
+    group (HeartbeatTest.testSessionTimeoutExpired).
     """
     solo = Solo().stable()
     solo.next_heartbeat()
