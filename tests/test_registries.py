@@ -256,7 +256,10 @@ class Broker:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_option_is_in_all_lists(chapter: str) -> None:
-    """Each option is in all lists. If one is missing, importing the client already raises TypeError."""
+    """Each option is in all three lists of `OptionLists`.
+
+    If an option is missing in a list, importing the client raises TypeError.
+    """
     assert CHAPTERS[chapter].omissions() == []
 
 

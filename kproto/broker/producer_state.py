@@ -135,7 +135,9 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE to store the batch, an error to reject it, or a duplicate's stored batch.
+        """Return NONE to store the batch, an error to reject it, or a `StoredBatch`.
+
+        A `StoredBatch` describes the batch in the log that this batch duplicates.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
         transaction in this partition.

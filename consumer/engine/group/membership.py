@@ -467,7 +467,7 @@ class Membership:
     def due(self) -> int | None:
         """Return the member's next deadline (ms); None if there is no deadline or no member.
 
-        Only the first call after an event computes the deadline.
+        Only the first call after an event computes the deadline; further calls return the same value.
         """
         if not self._deadline_is_known:
             member = self._status.member

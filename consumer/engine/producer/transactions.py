@@ -158,7 +158,7 @@ class TransactionManager:
         responses.on_batch_failed = self.on_batch_failed
 
     def _require_open_transaction(self) -> None:
-        """Raise an error unless a transaction is open, so that a record may be sent now."""
+        """Raise an error if no transaction is open: records are sent only in transactions."""
         if self.state is not S.IN_TRANSACTION:
             self._require_allowed("send")
 

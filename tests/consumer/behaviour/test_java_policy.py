@@ -265,7 +265,7 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 
 
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
-    """A fenced member raises the error once and rejoins.
+    """After FENCED_INSTANCE_ID for a heartbeat, the member raises Fenced once and rejoins.
 
     The member rejoins with the same instance id, and thus fences the other process. The other process may
     then rejoin and fence the member again: see docs/differences.md.

@@ -228,7 +228,7 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
     """A protocol that a member lists twice counts as one vote.
 
-    In Kafka 4.3.1 the vote raises an exception, and the JoinGroup is never answered.
+    In Kafka 4.3.1 counting the votes raises an exception, and the JoinGroup is never answered.
     """
     stage = Stage()
     protocols = [("range", b"1"), ("range", b"2"), ("roundrobin", b"3")]
