@@ -121,7 +121,7 @@ class JsonSchemaDeserializer(_Decoder[T]):
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
-        """Return the value, as an object of `type` if it is set.
+        """Return an object of `type`; if no type was given, a dict or another Python object.
 
         Raises NoSuchSchema or RegistryFailed if the request of the schema fails. Raises msgspec's errors if
         the value is not JSON or does not fit `type`. Raises ValueError if the value has no schema id or does

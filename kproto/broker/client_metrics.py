@@ -85,7 +85,7 @@ class PushedMetrics(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the payload in bytes, plus the length of the names that the client chose."""
+        """What the push adds to `_kept_bytes`: the payload's bytes and its three names' characters."""
         names = (self.client_id, self.client_software_name, self.client_software_version)
         return len(self.payload) + sum(map(len, names))
 

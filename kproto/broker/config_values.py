@@ -60,7 +60,10 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return `refused` for true, None for false, and the allowed values for any other text."""
+        """Return None for "false", and `self.refused` for "true". Case is ignored.
+
+        For any other text, return the allowed values.
+        """
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None

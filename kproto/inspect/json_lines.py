@@ -264,7 +264,7 @@ def _row_to_record(row: object, index: int) -> Record:
                     (_check_utf8(name, where), _decode_base64(cast("object", value), f"{where}headers"))
                 )
             case _:
-                raise BadQuestion(f"{where}headers is not a list of [text, base64 or null]")
+                raise BadQuestion(f"{where}headers is not a list of pairs [text, base64 or null]")
     return Record(
         offset=_integer(fields, "offset", 64, where),
         timestamp=_integer(fields, "timestamp", 64, where),

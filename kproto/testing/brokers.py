@@ -320,7 +320,7 @@ def _running_process(command: Sequence[str], folder: str) -> Generator[tuple[sub
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Kill `process` and delete `folder` if the current process is killed within the block.
 
-    A separate watcher process kills the process and deletes the folder.
+    A separate watcher process does both, because a killed process cannot clean up.
     """
     command = [sys.executable, "-I", "-S", "-c", _WATCHER_CODE, str(process.pid), folder]
     quiet = subprocess.DEVNULL

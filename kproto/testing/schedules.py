@@ -58,8 +58,9 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
 MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
+# How long a world may settle, in virtual ms. With models it takes longer, because librdkafka detects a silent
+# connection only after one minute.
 SETTLE_MS: Final = 30_000
-# The time in ms to settle with models. librdkafka detects a silent connection only after one minute.
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 

@@ -170,7 +170,7 @@ def test_an_error_affects_only_its_own_line(line: str | bytes, why: str) -> None
         ("rows", "offset", None, "offset is null, not a whole number"),
         ("rows", "timestamp", 1 << 63, "timestamp is 9223372036854775808, which does not fit into int64"),
         ("rows", "value", "?", 'value is "?", not base64 or null'),
-        ("rows", "headers", [["h"]], "headers is not a list of [text, base64 or null]"),
+        ("rows", "headers", [["h"]], "headers is not a list of pairs [text, base64 or null]"),
         ("rows", "headers", [["\ud800", None]], "cannot be encoded as UTF-8"),
     ],
 )

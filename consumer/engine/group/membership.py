@@ -129,7 +129,7 @@ class Membership:
     # ---- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None) -> None:
-        """Join the group, or change the subscription."""
+        """Subscribe to topics: the first call joins the group, and later calls change the subscription."""
         if self.member is None:
             self._status.member = self._create_member()
             if self._coordinator.node is not None:

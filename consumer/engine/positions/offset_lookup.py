@@ -365,7 +365,7 @@ class OffsetLookup:
         )
 
     def _send_list_offsets(self) -> None:
-        """Send a ListOffsets to each leader of the partitions that await a reset."""
+        """Send ListOffsets requests to the leaders of the partitions that await a reset."""
         core = self._core
         to_list = dict(self._to_list)
         # (Leader, special timestamp) -> partitions. The special timestamp is None for the timestamps that
@@ -444,7 +444,11 @@ class OffsetLookup:
         self._report_and_retry(missing.values(), "ListOffsets", NOT_IN_RESPONSE)
 
     def _apply_listed_offset(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
-        """Apply the offset that a leader returned for a reset, or -1 if no such offset exists."""
+        """Apply the offset that a leader returned for a reset.
+
+        If the offset is -1, the log has no offset for the reset's timestamp. The reset then continues with a
+        substitute timestamp. If the timestamp has no substitute, the lookup is retried.
+        """
         if offset < 0:
             # No record has the requested timestamp or a later one, so the partition starts at the end, as
             # with Kafka's reset policy `by_duration`.

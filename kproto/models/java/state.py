@@ -248,7 +248,7 @@ class LegacyPoll:
 
     deadline: int
     timeout_ms: int
-    # Whether metadata and positions arrived only after poll's timeout, so that the next event ends the call.
+    # Whether metadata and positions arrived only after the timeout. The next event then ends poll(long).
     ends_with_next_event: bool = False
 
 

@@ -66,7 +66,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
 def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
     """Return whether the event wakes the main thread.
 
-    Polls, the timeouts of polls, and Fetch responses do not wake it.
+    Polls, the timeouts of polls, and Fetch responses do not wake the thread.
     """
     if isinstance(event, c.DeadlineReached):
         return state.next_wakeup is not None and state.next_wakeup <= state.now

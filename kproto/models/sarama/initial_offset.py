@@ -169,10 +169,10 @@ InitialOffsetFetch.TABLE = {
 
 
 class LogOffsetState(States):
-    # The request refreshes the topic's metadata, since the leader is unknown.
+    # GetOffset refreshes the topic's metadata, because the leader is unknown.
     FINDING_LEADER = "finding_leader"
     REQUESTING = "requesting"
-    # The request refreshes the topic's metadata after an error, before the second attempt.
+    # The first attempt has failed. Before the second attempt, GetOffset refreshes the topic's metadata.
     REFRESHING = "refreshing"
     DONE = "done"
 

@@ -1,4 +1,4 @@
-"""Administrative actions on the cluster of a world, and writes by other producers."""
+"""Administrative actions on the cluster of a world, and writes by producers that are not its clients."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_records_are_accepted_after_the_machine_slept(
 ) -> None:
     """Records with current timestamps are accepted after the computer has slept.
 
-    The broker compares timestamps with the wall clock, because time.monotonic does not advance during sleep.
+    The broker compares timestamps with the wall clock, because time.monotonic stands still meanwhile.
     """
     day = time.time_ns
     with running({"t": 1}) as server, connected(server.bootstrap) as client:

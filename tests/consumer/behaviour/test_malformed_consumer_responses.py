@@ -154,7 +154,7 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
     """The consumer repeats a request whose response contains two different start offsets of a partition.
 
-    If the consumer started at the higher of the two offsets, it might skip records.
+    Only one of the two offsets is correct. A consumer that started at too high an offset would skip records.
     """
 
     def two_offsets(partitions: list[Any]) -> list[Any]:

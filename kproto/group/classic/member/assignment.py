@@ -46,7 +46,7 @@ from .state import (
 def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
     """Store the metadata. If only some topics were requested, replace only the metadata of these topics.
 
-    Topic ids and racks of requested topics that do not exist any more are kept.
+    If a requested topic no longer exists, its topic id and its racks are kept.
     """
     if event.requested is None:
         member.metadata = event

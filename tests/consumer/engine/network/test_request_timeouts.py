@@ -37,7 +37,7 @@ def test_the_timeout_of_a_slow_broker_doubles() -> None:
 
 
 def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
-    """A fast response resets the timeout of its own API only.
+    """A fast response resets the doubled timeout of its own API only.
 
     Fetches may be fast while ListOffsets for a tiered topic takes seconds.
     """

@@ -42,8 +42,8 @@ def test_records_that_a_pause_discards_are_fetched_again() -> None:
 
 
 def fetching(offset: int = 5, **fields: Any) -> tuple[SubscriptionState, PartitionState]:
-    """Return (subscription, partition). The partition has passed the `assigned` callback and fetches from
-    `offset`.
+    """Return (subscription, partition). The partition's `assigned` callback has ended, and the partition
+    fetches from `offset`.
     """
     home = SubscriptionState()
     state = home.add(T0, announced=True)
