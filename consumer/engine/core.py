@@ -140,7 +140,7 @@ class ClientCore(Generic[Options]):
 
         `subject` is the partition or topic of the request, or None if the request has none or several.
 
-        `repeated` says whether the previous attempt failed as well.
+        `repeated` says whether the previous attempt of this request also failed.
         """
         self.failure_reports.add_failure(request, why, self.now, subject, repeated=repeated)
 

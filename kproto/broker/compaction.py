@@ -265,7 +265,7 @@ class _CleanedTransactionMetadata:
     def _on_control_batch_read(self, batch: Batch) -> bool:
         """End the producer's transaction; return whether compaction discards its marker.
 
-        The marker is discarded if no batch of the transaction was found.
+        The marker is kept only if the cleaner has read a batch of the transaction before it.
         """
         if not batch.count:
             # An earlier compaction has removed the marker.

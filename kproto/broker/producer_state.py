@@ -177,7 +177,7 @@ class PartitionProducers:
         entry.last_timestamp = batch.max_timestamp
 
     def on_marker_appended(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
-        """Record the marker that ended a transaction, and forget the attempts to write to the transaction."""
+        """Record a transaction's marker; forget the producer's attempts to start a transaction."""
         self._verifications.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:

@@ -4,7 +4,7 @@ Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an
 description of sarama's source ("the document").
 
 The letters in the titles name the branches of the document's newSession, which sarama calls joinSync today.
-The scenarios run sarama 1.61.1, and say where the document's older version behaves differently.
+The scenarios run sarama 1.61.1, and say where the document's older sarama behaves differently.
 """
 
 from __future__ import annotations

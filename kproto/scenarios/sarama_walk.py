@@ -3,7 +3,8 @@
 Scenarios of lesson 003 (docs/lessons/003-sarama-walk.md). The lesson replays an engineer's
 description of sarama's source ("the document").
 
-The scenarios run sarama 1.61.1. If the document's older version behaves differently, the scenario says so.
+The scenarios run sarama 1.61.1. The document describes an older version of sarama. If that version behaves
+differently, the scenario says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build error responses of the transaction coordinator, and the results of partitions in any response.
+"""Build the transaction coordinator's error responses, and the results of each partition.
 
 * Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH instead (KIP-588).
 

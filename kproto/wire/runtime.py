@@ -51,7 +51,8 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # Several bytes can also encode the value 0, which means null. The interpreter decodes it.
+            # A varint of several bytes can also have the value 0, which means null. The interpreter handles
+            # this rare case.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p

@@ -130,7 +130,7 @@ class CoordinatorLookup:
     def _forget_node(self, why: str) -> None:
         """Mark the coordinator as unknown, and fail the requests in flight to it.
 
-        The backoff of lookups grows.
+        The backoff between lookups increases.
         """
         core, node = self._core, self.node
         if node is None:

@@ -72,7 +72,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def _reader_schema(column_format: ColumnFormat) -> AvroNode:
-    """Return the reader's schema, which the registry may provide.
+    """Return the reader's schema: the option's, or else the subject's latest in the registry.
 
     Raises ConfigError if the options name no schema, or if a part of the schema cannot be a column.
     """

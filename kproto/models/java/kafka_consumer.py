@@ -331,7 +331,7 @@ def _remove_partitions(state: JavaState, partitions: Iterable[TopicPartition]) -
 
 
 def _finish_join_prepare(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Drop the partitions that were revoked or lost before the join."""
+    """Remove the partitions that onJoinPrepare has revoked or lost from the assignment."""
     _remove_partitions(state, partitions)
     consumer_coordinator.finish_join_prepare(state)
     if state.callback_exception is not None:

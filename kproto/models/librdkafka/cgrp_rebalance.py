@@ -144,7 +144,7 @@ def assign(
 ) -> tuple[str, str] | None:
     """Replace the assignment; return None on success, else the error (rd_kafka_cgrp_assign).
 
-    After an error, the assignment is empty.
+    If `partitions` is rejected with an error, the old assignment has nevertheless been removed.
     """
     if assignment.clear(state):
         assignment.serve(state, out)

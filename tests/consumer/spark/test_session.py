@@ -86,7 +86,8 @@ def test_a_worker_whose_connection_closed_ends_silently(
 ) -> None:
     """A worker whose connection was closed ends without output.
 
-    As in Spark, a daemon forks the worker. Without kproto's filters, Spark's daemon prints a traceback.
+    As in Spark, a daemon forks the worker. Spark's own daemon, which lacks kproto's filters, prints a
+    traceback when a worker cannot flush its output.
     """
     (tmp_path / "pyspark_work.py").write_text(
         f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"
