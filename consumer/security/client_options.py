@@ -99,7 +99,7 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
     """
     option_types, unsupported = _OPTION_TYPES[client], _UNSUPPORTED[client]
     tables_by_client = (*_OPTION_TYPES.values(), *_UNSUPPORTED.values())
-    known = _IGNORED.union(*tables_by_client)  # The properties of both clients.
+    known = _IGNORED.union(*tables_by_client)  # The consumer's and the producer's.
     level_property = f"compression.{properties.get('compression.type')}.level"
     options: dict[str, Any] = {}
     ignored: list[str] = []

@@ -255,9 +255,10 @@ def _set_grant_type(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _trim(name: str, text: str) -> str:
-    """Trim a value as Java's ConfigDef does, passwords included.
+    """Trim a property's value as Java's ConfigDef does, passwords included.
 
-    The values of options that Java does not have are not trimmed.
+    Only the values of Java's properties are trimmed. The value of an option that only this library has keeps
+    its spaces.
     """
     is_only_ours = name.replace(".", "_") in NAMES and name not in _RENAMED
     return text if is_only_ours else text.strip(_WHITESPACE)

@@ -283,7 +283,7 @@ def same_values(ours: Any, theirs: Any, version: int) -> None:
 
 def same_value(f: Field, mine: Any, yours: Any, version: int) -> None:
     if yours is None:
-        # The peer may also return None for a tagged struct that is not in the message.
+        # The other client may return None for a null UUID, and for a tagged struct that the message lacks.
         assert mine in (None, ZERO_UUID, f.initial()), f.name
     elif isinstance(mine, Struct):
         same_values(mine, yours, version)

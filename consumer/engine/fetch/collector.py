@@ -116,8 +116,9 @@ class FetchCollector:
         return state
 
     def _limit_decoded(self, first: PartitionState) -> PartitionState:
-        """Return the partition to read next, when `MAX_OPEN_FETCHES` fetches are already decoded.
+        """Return the partition to read next, so that at most `MAX_OPEN_FETCHES` fetches are decoded.
 
+        The caller calls this method when the limit is reached and the next fetch would exceed it.
         `first` is the partition whose turn it is. If a decoded fetch belongs to a partition that is not
         ready, for example a paused one, discard the decoded records of this fetch and return `first`.
         Otherwise return the partition whose decoded fetch was used least recently.

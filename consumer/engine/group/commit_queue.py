@@ -95,7 +95,7 @@ class CommitQueue:
         return self._waiting[0] if self._waiting else None
 
     def add(self, commit: QueuedCommit) -> None:
-        """Add a new commit. A commit with a required identity goes to the front of the queue.
+        """Add a new commit at the end of the queue, or at the front if it has a required identity.
 
         A commit with a required identity (member id and generation) cannot be sent in a later generation.
         Other commits can.

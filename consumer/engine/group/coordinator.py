@@ -143,9 +143,9 @@ class CoordinatorLookup:
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Use this node as the coordinator if none is known.
+        """Use this node as the coordinator if none is known and no lookup is in flight.
 
-        The node comes from a lookup by another part of the client.
+        The node was found by a FindCoordinator request of another part of the client.
         """
         if self.node is None and self._call is None:
             self._set_node(node)

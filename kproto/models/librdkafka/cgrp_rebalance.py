@@ -182,7 +182,7 @@ def incremental_unassign(
 
 
 def _finish_assign(state: LibrdkafkaState) -> None:
-    """If the group is waiting for assign(), resume the partitions and move to STEADY."""
+    """Resume the partitions and move to STEADY, if the group is waiting for assign(); else do nothing."""
     if state.state is J.WAIT_ASSIGN_CALL:
         assignment.resume(state)
         move(state, J.STEADY)

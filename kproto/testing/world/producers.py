@@ -116,7 +116,7 @@ class Producer(EngineClient):
             callback(delivery)
 
     def mark_retrieved(self, delivery: Delivery) -> None:
-        """Record that the application knows a delivery's result, so a failure is not logged as lost."""
+        """Record that the application knows a delivery's result, so `take_failures` omits a failure."""
         self.engine.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     @journaled

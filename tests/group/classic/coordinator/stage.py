@@ -341,7 +341,10 @@ class Stage:
     def committed_offsets(
         self, *partitions: tuple[str, int], group: str = "g", stable: bool = False
     ) -> list[int]:
-        """Return the committed offsets of these partitions, or of all partitions; -1 means no offset."""
+        """Return the committed offsets of `partitions`, or of all partitions if none is passed.
+
+        -1 stands for a partition without a committed offset.
+        """
         answer = self.fetch(*partitions, group=group, everything=not partitions, stable=stable)
         return [p.committed_offset for topic in answer.response.groups[0].topics for p in topic.partitions]
 
