@@ -80,7 +80,7 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def kafka_option_names_in_errors() -> Generator[None]:
-    """Use the query's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
+    """Use Kafka's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
 
     Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
     names. Every function that Spark calls uses this context manager.
@@ -107,7 +107,7 @@ def kafka_option_names_in_errors() -> Generator[None]:
 
 
 def _reword_text(text: str) -> str:
-    """Replace the client's phrases and security options in `text` with the query's."""
+    """Replace the Python client's phrases and security options in `text` with Java's."""
     for python_phrase, java_phrase in _PHRASES.items():
         text = text.replace(python_phrase, java_phrase)
     return with_kafka_names(text, SecurityConfig.__annotations__)

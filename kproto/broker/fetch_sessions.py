@@ -57,7 +57,7 @@ class CachedPartition:
     """A partition of a session, with its state in the last response (Kafka's CachedPartition)."""
 
     requested: FetchPartition
-    # Partitions are read in ascending order.
+    # A fetch reads the partitions of its session in ascending order of this number.
     order: int
     high_watermark: int = -1
     log_start_offset: int = -1

@@ -185,7 +185,8 @@ def _build_with_numpy(
                 computed_crcs.append(crc32c(view[at + 21 : stop]))
             at = stop
         else:
-            # The rest is shorter than a header. If it contains a size, `reader.batches` must check the size.
+            # The rest is shorter than a header. If it contains a size, the size may be malformed, which
+            # `reader.batches` checks.
             if end - at >= 12:
                 return None
     if not starts:

@@ -193,7 +193,7 @@ def test_transaction_markers_of_kafka_are_read(bridge: Bridge, kind: str, number
 
 @pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
 def test_a_client_is_throttled_by_the_same_responses_as_javas(bridge: Bridge, api_key: int) -> None:
-    """kproto's client pauses after throttled responses of the same versions as Java's client (KIP-219)."""
+    """kproto's client obeys throttle times from the same version on as Java's (KIP-219)."""
     judged = 0
     for version in every_version(index.request_class(api_key)):
         try:

@@ -222,7 +222,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 
 
 def columns_see_through_runs_of_records(package: Package) -> None:
-    """Check records of equal length with one longer and one shorter record between them."""
+    """Check `columns` with equally long records around one longer and one shorter record."""
 
     @package.examples()
     @given(st.integers(40, 45), st.integers(6, 18))

@@ -337,7 +337,7 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
     """From the sixth rejoin on, the member backs off before each rejoin, until a join succeeds.
 
-    Java's member does not wait after any of these errors.
+    Java's member rejoins immediately after each of these errors.
     """
     solo = Solo().joining()
     at: list[int] = []
