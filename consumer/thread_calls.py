@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
     """Return the result of `call`, which runs in a thread with this name.
 
-    The event loop may be closed while the thread is still running.
+    If the event loop is closed while the thread is still running, the thread drops the call's result.
 
     Raises the errors of `call`. Raises RuntimeError if the system cannot start another thread, or if `call`
     raises StopIteration.

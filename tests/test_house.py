@@ -197,7 +197,7 @@ def imported_modules(path: Path, names: Set[str]) -> set[str]:
 def statement_modules(statement: Sequence[str], names: Set[str]) -> list[str]:
     """Return the modules among `names` that an import statement imports.
 
-    `statement` contains the statement's module, and then the names that are imported from this module.
+    `statement` is an element of `import_statements`: a module, then the names imported from it.
     """
     base, *imported = statement
     members = [name for name in imported if name in names]

@@ -165,7 +165,7 @@ class Sockets:
                 self._events += self._tokens.request(key, source, self._connections)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
-        """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
+        """Send the bytes of the first action in `todo`. Another thread may be in `wait` meanwhile.
 
         Return False if the action, or the rest of its bytes, must be passed to `perform`. This is the case if
         the action is not a `Write`, or if its connection uses TLS or does not accept all of the bytes now.

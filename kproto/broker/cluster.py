@@ -237,11 +237,11 @@ class BrokerCluster:
         return 0 <= index < self._settings.transactions.offsets_topic_num_partitions
 
     def has_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> bool:
-        """Return whether the producer's transaction is ongoing in a group's offsets partition."""
+        """Return whether a group's offsets partition has an open transaction of the producer."""
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record that the producer's transaction is ongoing in the group's offsets partition.
+        """Record that the group's offsets partition has an open transaction of the producer.
 
         The call has no effect if the transaction contains no offsets of the group.
         """
@@ -251,7 +251,7 @@ class BrokerCluster:
     def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> bool:
         """Record that the producer's transaction ended in a partition of `__consumer_offsets`.
 
-        Returns whether the transaction was ongoing in this partition until now.
+        Returns whether the partition had an open transaction of the producer until now.
         """
         return self._pending_offsets.pop((producer_id, partition), None) is not None
 

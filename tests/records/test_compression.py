@@ -259,10 +259,10 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """A frame of linked blocks is limited to `allowance`, whatever its output starts with.
+    """A frame of linked blocks may not exceed `allowance`, even if its output starts like records.
 
-    A frame of linked blocks is decompressed in one step, so the start of its output is not checked before
-    the rest is decompressed.
+    Such a frame is decompressed in one step, so the start of its output cannot be checked before the rest is
+    decompressed.
     (Java's consumer rejects every frame of linked blocks.)
     """
     with pytest.raises(CodecError, match="grows beyond"):

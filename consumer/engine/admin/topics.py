@@ -108,7 +108,8 @@ def send_to_controller(
         unfinished = {*missing, *(topic.name for topic in failed)}
         remaining = dict.fromkeys(name for name in remaining if name in unfinished)
         if failed:
-            view.controller = None  # The error may be NOT_CONTROLLER, so the next attempt reads the metadata.
+            # The error may be NOT_CONTROLLER, so the next attempt looks up the controller.
+            view.controller = None
         yield pauses[0]
 
 

@@ -119,10 +119,10 @@ def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: An
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
 def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
-    """A large snappy stream may begin with an empty block.
+    """A large snappy stream is read even if its first block is empty.
 
-    If the first block is empty, the second block determines the limit of the decompressed size. If the first
-    block is truncated, the stream is malformed.
+    The second block then determines the limit of the decompressed size. If the first block is truncated, the
+    stream is malformed.
     """
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600

@@ -55,8 +55,8 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
     While JoinGroup is in flight, heartbeats are sent on a separate connection. If such a Heartbeat fails, it
     is retried, and the member still waits for the JoinGroup response.
 
-    Ignore the failure unless the member still waits for the response to this Heartbeat, JoinGroup or
-    SyncGroup.
+    Only the failure of the Heartbeat, JoinGroup or SyncGroup for which the member still waits has an effect.
+    Any other failure is ignored.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)

@@ -256,7 +256,10 @@ def test_javas_poll_interval_is_not_checked_while_the_coordinator_is_unknown() -
 
 @rule("M107", "M111")
 def test_a_session_that_times_out_with_the_poll_interval_keeps_the_member_id() -> None:
-    """With `lose_on_session_timeout`, no LeaveGroup is sent if both timeouts expire in one Tick."""
+    """If session.timeout.ms and max.poll.interval.ms expire in one Tick, no LeaveGroup is sent.
+
+    With `lose_on_session_timeout`, the member only loses its partitions, and joins again with its member id.
+    """
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
     solo.now += POLL
     solo.apply(Tick())
