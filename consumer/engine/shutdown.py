@@ -202,7 +202,7 @@ class ConsumerShutdown:
         """Fail all commits that have not completed, and report processed offsets for which no commit was
         sent.
 
-        Call this before the partitions are released, because it reads their processed offsets.
+        Must be called before the partitions are released, because the method reads their processed offsets.
         """
         core = self._core
         self._committer.close()

@@ -208,7 +208,7 @@ def _fastavro_schema(fastavro: Any, schema: Schema) -> Any:
 def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
     """Return a schema parsed by fastavro, and a dict of its named types by full name.
 
-    The named types include those of all schemas to which the schema refers.
+    The dict also has the named types of all schemas to which the schema refers.
     """
     named_types: dict[str, Any] = {}
     for _, reference in schema.references():

@@ -182,7 +182,7 @@ def _mask_word(word: str, option_name: str) -> str:
 class Parser(argparse.ArgumentParser):
     """An argument parser whose error messages mask passwords and shorten long words.
 
-    argparse creates the parsers of the commands with this class, too.
+    argparse also uses this class for the parsers of the commands, because the main parser has this class.
     """
 
     # The words of the command line. Error messages mask the passwords that these words contain.

@@ -223,7 +223,7 @@ class _TupleLayouts(Layouts):
         self.has_lists = not codes <= {"s", ""}
         has_other_parts = bool(codes & {"s", ""})
         has_fields_after_lists = bool(tail) or any(part.fixed for part in parts[1:])
-        # Whether an element consists of fixed-size fields and then lists. False, too, once `cached` is full.
+        # Whether an element consists of fixed-size fields and then lists. False after `cached` became full.
         self.ends_in_lists = not (has_other_parts or has_fields_after_lists)
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:

@@ -17,7 +17,7 @@ PAGES = ("kafka-tools", "kcat")
 def sections(page: str) -> list[str]:
     """Return a regular expression for the heading of each section.
 
-    The page about kcat counts as one section, whose empty expression matches every heading.
+    The page about kcat counts as one section. Its regular expression is empty, so it matches every heading.
     """
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
     return (

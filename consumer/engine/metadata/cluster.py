@@ -287,7 +287,7 @@ def shared_ids(response: MetadataResponse) -> set[UUID]:
 
 
 def _has_older_epoch(partition: PartitionView, known: PartitionView) -> bool:
-    """Return whether `partition` has an older leader epoch than `known`; False if an epoch is missing."""
+    """Return whether `partition` has an older leader epoch than `known`; False if either has no epoch."""
     if partition.leader_epoch is None or known.leader_epoch is None:
         return False
     return partition.leader_epoch < known.leader_epoch

@@ -221,7 +221,7 @@ class _FieldReader:
         rows, starts, ends = rows[last], starts[last], ends[last]
         if len(rows) < count and (with_defaults or not self.field.has_presence):
             all_starts, all_ends = np.zeros(count, starts.dtype), np.zeros(count, starts.dtype)
-            if self.wire_type == 2:  # The default value is empty.
+            if self.wire_type == 2:  # The default is an empty value, which starts and ends at `begin`.
                 all_starts[:], all_ends[:] = begin, begin
             elif self.field.type == ENUM:
                 all_starts[:] = self.field.default_value

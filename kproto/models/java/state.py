@@ -305,7 +305,7 @@ class JavaState:
     assigned: dict[TopicPartition, TopicPartitionState] = field(
         default_factory=dict[TopicPartition, TopicPartitionState]
     )
-    group_topics: frozenset[str] = frozenset()  # In the leader: the topics of all members.
+    group_topics: frozenset[str] = frozenset()  # In the leader, the topics of all members; otherwise empty.
 
     # AbstractCoordinator
     state: JavaMemberState = M.UNJOINED

@@ -153,7 +153,7 @@ class RdInterval:
     def restart_if_due(self, ms: int, now: int) -> bool:
         """Restart the interval if it has passed; return whether it had passed (rd_interval).
 
-        The first attempt is always due.
+        Before the first attempt, and after `reset`, the interval counts as passed.
         """
         if self.last is not None and now <= self.last + ms + self.backoff:
             return False
