@@ -214,7 +214,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "max_poll_interval_ms": Option(
         "Group",
         whole_number_from(1),
-        "The member loses its partitions if the application does not call poll for longer than this.",
+        "The member loses its partitions if the application does not call poll for longer than this. In an "
+        "iteration, each record that the application asks for counts as a poll.",
     ),
     "auto_offset_reset": Option(
         "Start position",

@@ -413,6 +413,8 @@ class ConsumerEngine:
 
     def processed(self, event: ev.Processed) -> None:
         self.core.partitions.mark_processed(event.held)
+        # Restart max.poll.interval.ms, because the application makes progress.
+        self.group.on_poll_ended()
 
     def give_back(self, event: ev.GiveBack) -> None:
         self.core.partitions.mark_processed(event.held)

@@ -310,6 +310,22 @@ def test_a_member_that_does_not_poll_leaves_the_group_and_rejoins() -> None:
     assert [kind for kind, partitions in a.calls if partitions][:3] == ["assigned", "lost", "assigned"]
 
 
+def test_progress_of_an_iteration_restarts_max_poll_interval_ms() -> None:
+    """The member of an application that iterates slowly over the records of one poll stays in the group."""
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP, max_poll_interval_ms=4000)
+    a.subscribe("t")
+    assert world.run(10_000, until=lambda: len(a.records) == 10)
+    a.pause_polling()
+    for offset in range(5):
+        world.run(3000)
+        a.do(ev.Processed({tp("t", 0): offset}))
+    assert a.owns() == {tp("t", 0)}
+    world.run(5000)
+    assert not a.owns()
+
+
 @pytest.mark.rule("M112")
 def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() -> None:
     world = World({"t": 2})
