@@ -111,7 +111,7 @@ class BrokerPair:
     def create(self, partitions: int = 1, *configs: tuple[str, str | None]) -> None:
         self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions, 1, *configs)]))
         until = time.monotonic() + 20
-        # The response may arrive before Kafka's broker receives the partitions from its controller.
+        # CreateTopics may succeed before Kafka's broker receives the new partitions from its controller.
         for partition in range(partitions):
             request = listing(self.topic, -1, partition=partition)
             while self.answers(request)[0].topics[0].partitions[0].error_code:

@@ -340,7 +340,7 @@ def transactions_are_open_at_a_batchs_end(runner: ScenarioRun) -> Any:
             results = [runner.run("a", **options)]
             runner.put("a", 0, 1)
             results.append(runner.run("a", **options))
-        # The response to the commit arrives before its marker is in the log.
+        # The coordinator responds to the commit before the transaction's marker is in the log.
         eventually(lambda: end("read_committed") == end("read_uncommitted"), "the marker", 60)
     return [*results, runner.run("a", **options), runner.run("a")]
 

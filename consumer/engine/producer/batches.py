@@ -305,7 +305,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The application's producer, whose methods are called by the deliveries of this queue's records.
+        # The application's producer. The deliveries of this queue's records call its methods.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()

@@ -276,7 +276,7 @@ def _on_pushed(step: _Step, machine: TelemetryMachine, event: Pushed) -> None:
 
 
 def _on_subscription_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -> None:
-    """Request the subscription again after the push interval, or stop if the error is final."""
+    """Request the subscription again after the push interval, or stop, as `REACTIONS` says."""
     if REACTIONS.get(event.code, Reaction.STOP) is Reaction.STOP:
         _terminate(step, machine, event)
     else:
@@ -284,7 +284,7 @@ def _on_subscription_rejected(step: _Step, machine: TelemetryMachine, event: Rej
 
 
 def _on_push_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -> None:
-    """Request the subscription again, now or after the push interval, or stop if the error is final."""
+    """Request the subscription again, now or after the push interval, or stop (`REACTIONS`)."""
     reaction = REACTIONS.get(event.code, Reaction.STOP)
     if reaction is Reaction.STOP:
         _terminate(step, machine, event)

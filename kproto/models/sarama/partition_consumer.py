@@ -319,7 +319,8 @@ class Feeder(Routine):
         super().__init__(E.IDLE)
         self.child = child
         self.ticker = Ticker(child.client.now, child.client.settings.consumer_max_processing_time)
-        # Whether one more tick may pass without a delivery before the feeder releases the broker consumer.
+        # True until the first tick without a delivery. At the second such tick, the feeder releases the
+        # broker consumer.
         self.tick_allowed = True
         self.unsent: deque[ModelRecord] = deque()
         # A response that arrived before the feeder became idle.

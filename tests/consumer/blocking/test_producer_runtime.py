@@ -182,7 +182,7 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Pro
     assert runtime.changes == before
     runtime._perform([ev.Wake()])
     assert runtime.changes == before + 1
-    runtime._callbacks.close(10)  # Wait for the callback thread, which calls the callback of `events`.
+    runtime._callbacks.close(10)  # Wait until the callback thread has called the callback of `events`.
     assert changes == [change]
 
 

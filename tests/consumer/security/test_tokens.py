@@ -260,7 +260,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
 ) -> None:
     """If the provider returns no new token, the client uses the last token until it expires.
 
-    The issuer may be unavailable for minutes.
+    So the client survives minutes in which the issuer of tokens is unavailable.
     """
     today, passed, available = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])

@@ -1,4 +1,4 @@
-"""How a world treats the code of applications: coroutine functions, results and exceptions."""
+"""A world rejects coroutine functions and wrong results, and survives callback exceptions."""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ def test_a_seek_that_the_next_assignment_does_not_contain_expires_with_it() -> N
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
     """In an empty log, a seek to max_timestamp or latest_tiered leads to offset 0.
 
-    An empty log has neither a maximum timestamp nor a latest tiered offset. The seek to max_timestamp leads to
-    the log end offset, and the seek to latest_tiered to the log start offset. Both offsets are 0.
+    An empty log has neither a maximum timestamp nor a latest tiered offset. The seek to max_timestamp leads
+    to the log end offset, and the seek to latest_tiered to the log start offset. Both offsets are 0.
     """
     world = World({"t": 1})
     a = world.consumer()
