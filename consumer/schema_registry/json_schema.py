@@ -67,7 +67,7 @@ _MAX_TEXT = 300
 
 
 class _Decoder(Generic[T]):
-    """Decodes JSON, and checks that it conforms to the schema of its writer or of the reader."""
+    """Decodes JSON, and checks it against the reader's schema, or without one, the writer's."""
 
     def __init__(
         self,

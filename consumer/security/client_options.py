@@ -137,7 +137,7 @@ def _parse_value(name: str, text: str, kind: Any) -> Any:
         return [_assignor_name(name, part.strip()) for part in text.split(",")]
     text = text.strip()
     if name == "group.protocol":
-        check_protocol(name, text.lower())  # Case is ignored, as in Java.
+        check_protocol(name, text.lower())  # The case of the letters is ignored, as in Java.
         return text.lower()
     if kind is bool:
         if text.lower() not in ("true", "false"):

@@ -222,6 +222,8 @@ class ClientMetricsManager:
     ) -> ClientMetricsInstance:
         """Return the instance of a client. Create the instance if it is unknown, expired or outdated.
 
+        An instance is outdated if the metrics resources have changed since its creation.
+
         The call postpones the instance's expiry. It also removes expired instances and, if the limits
         MAX_INSTANCES or MAX_KEPT_BYTES are exceeded, the least recently used ones.
         """

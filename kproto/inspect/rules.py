@@ -136,7 +136,7 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
 
 
 def is_event(word: str) -> bool:
-    """Return whether `word` selects a kind of event of any state machine, as in `numbers_in`."""
+    """Return whether `word` selects at least one kind of event; see `numbers_in`."""
     return any(_matches(kind, word) for table in TABLES.values() for kind in table.kinds)
 
 

@@ -58,7 +58,7 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
         assert (runtime.wakes_at == 0) is (is_woken or wakes_in_ms == 0)
         assert runtime._keep_alive == [runtime]
         runtime._wake_for_records()
-        assert len(wakes) == is_woken  # A second call does not wake the thread again.
+        assert len(wakes) == is_woken  # The second call of `_wake_for_records` does not wake the thread.
         assert runtime._keep_alive == [runtime]
         monkeypatch.undo()
         runtime.wakes_at = None

@@ -201,7 +201,7 @@ def test_null_metadata_becomes_empty() -> None:
     ("metadata", "fits"), [("x" * 10, True), ("x" * 11, False), ("🛫" * 5, True), ("🛫" * 5 + "x", False)]
 )
 def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> None:
-    """offset.metadata.max.bytes counts UTF-16 code units in Kafka, despite its name."""
+    """As in Kafka, offset.metadata.max.bytes limits UTF-16 code units, not bytes."""
     stage = Stage(offset_metadata_max_bytes=10)
     code = ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert stage.commit(metadata=metadata).codes == [code]
