@@ -258,7 +258,10 @@ class Streams:
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
     async def _get_token(self, key: int, source: TokenSource | KerberosSource) -> None:
-        """Get and report a connection's token. If `source.shared` is true, connections share a request."""
+        """Get a token for a connection, and report it or the failure.
+
+        If `source.shared` is true, connections that wait at the same time share one request for a token.
+        """
         event: NetworkEvent
         task = self._token_task
         if task is None or task.done() or not source.shared:

@@ -1,4 +1,4 @@
-"""format("kproto") connects with TLS and SASL in Spark itself, to the embedded broker and a real Kafka."""
+"""In a real Spark, format("kproto") uses TLS and SASL, with the embedded broker and Kafka."""
 
 from __future__ import annotations
 

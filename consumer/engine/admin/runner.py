@@ -192,7 +192,7 @@ class PlanRunner:
     def _on_call_ended(self, job: _Job) -> None:
         """Continue the plan if this was its last open call.
 
-        If the plan then updates the metadata, pass the topics of the Metadata responses to `on_metadata`.
+        If the plan uses the responses to update the metadata, pass their topics to `on_metadata`.
         """
         job.open_calls -= 1
         if job.has_ended or job.open_calls:

@@ -240,7 +240,7 @@ class _ObjectReader:
         self.parse_options = reader.ParseOptions(
             explicit_schema=pa.schema(arrow_fields), unexpected_field_behavior="ignore"
         )
-        # The readers of the fields that contain a map. `raw_decoder` returns the JSON of these fields.
+        # For each field that contains a map, a function that reads the JSON that `raw_decoder` returns.
         self.part_readers = {
             field.name: _part_reader(field.type) for field in kind if _contains_type(field.type, _is_map)
         }

@@ -17,7 +17,8 @@ NO_TIME: Final = -1
 def caller_error(call: Call) -> ErrorCode:
     """Return the error if the caller may not send requests about tokens; otherwise NONE.
 
-    A caller must have authenticated without a delegation token (KafkaApis.allowTokenRequests).
+    Anonymous callers, and callers that have authenticated with a delegation token, may not send these
+    requests (KafkaApis.allowTokenRequests).
     """
     if call.principal == ANONYMOUS or call.by_token:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -268,7 +268,7 @@ def _finish_commit(
 ) -> None:
     """Report the result of a commit if the application waits for it.
 
-    If no other commit is in flight, serve the assignment.
+    If this was the last commit in flight, also serve the assignment.
     """
     state.wait_commits -= 1
     if operation.reply_to_application:
