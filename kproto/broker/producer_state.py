@@ -186,7 +186,7 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers and `VerificationState`s that are not newer than `before`, a time in ms.
+        """Remove producers and `VerificationState`s that are not newer than `before` (ms).
 
         Producers in `ongoing`, whose transactions are ongoing, are kept. Kafka's method is
         removeExpiredProducers.

@@ -432,7 +432,9 @@ def _decode_table(
     lent: bool,
     arena: Arena | None = None,
 ) -> Columns | None:
-    """Decode the batches of `table`. The batches' positions in `table` are relative to the start of `data`.
+    """Decode the batches of `table`.
+
+    The positions in `table` are relative to the start of `data`.
 
     Returns None if a record is irregular (see `column_decoder`), or if the size of a batch does not fit its
     number of records. Raises IndexError if reading a field of a record would go beyond the end of `data`.

@@ -245,7 +245,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
 
 
 def broken_records_are_the_same_errors(package: Package) -> None:
-    """Check that `read` and `columns` return the same rows, or the same error, for damaged records.
+    """Check that damaged records give `read` and `columns` the same rows, or the same error.
 
     One or two bytes of a batch are changed, and neither function checks the CRC.
     """

@@ -1,4 +1,4 @@
-"""The claims of all scenarios hold, equal seeds give equal runs, and reports and lists are complete."""
+"""Scenarios' claims hold, equal seeds give equal runs, and no text of a scenario is missing."""
 
 from __future__ import annotations
 

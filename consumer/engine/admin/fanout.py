@@ -198,7 +198,7 @@ def ask_broker(
 
 
 class _Progress(Generic[K, V]):
-    """The items of one call, such as topics, in three groups: without a result, succeeded, failed."""
+    """The items of one call, such as topics: open (without a result), succeeded and failed."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class FetchSessionHandler:
             self._changed_partitions[partition] = None
 
     def has_requested(self, partition: TopicPartition) -> bool:
-        """Return whether the broker knows the partition's current target from a request of this session."""
+        """Return whether the session has sent the partition's current parameters to the broker."""
         target = self.targets.get(partition)
         return target is not None and self.requested.get(partition) == target
 

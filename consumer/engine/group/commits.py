@@ -709,7 +709,7 @@ class Committer:
                 self._complete(commit, error)
 
     def _report_failure(self, partitions: Iterable[TopicPartition], why: str) -> None:
-        """Report a failed commit attempt, as a repeated failure if the previous attempt also failed."""
+        """Report a failed attempt, as a repeated failure if the previous attempt also failed."""
         for partition in partitions:
             self._core.report_failure("OffsetCommit", why, partition, repeated=self._last_commit_failed)
         self._last_commit_failed = True

@@ -210,7 +210,9 @@ class Membership:
         )
 
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
-        """Call `leave`. If auto commit is enabled, first commit the processed offsets during a rebalance.
+        """Call `leave`. During a rebalance, first commit the processed offsets.
+
+        Without auto commit, and with `policy="java"`, nothing is committed here.
 
         A member that leaves during a rebalance loses its partitions (M97), and nothing is committed after the
         `lost` callback (M76). So the offsets are committed before this callback. The coordinator accepts

@@ -121,9 +121,9 @@ class NodeSelector:
         return [(broker.host, broker.port) for broker in self._view.brokers.values()]
 
     def addresses(self) -> list[Address]:
-        """Return the addresses that may be used: the brokers', then perhaps the bootstrap addresses.
+        """Return the addresses that may be used: the addresses of the known brokers first.
 
-        The bootstrap addresses are included if `recovers` is true, or if no broker is known.
+        The bootstrap addresses follow if `recovers` is true, or if no broker is known.
         """
         broker_addresses = self._broker_addresses()
         uses_bootstrap = self._recovers or not broker_addresses

@@ -386,7 +386,7 @@ TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
 
 
 def step(machine: TelemetryMachine, event: TelemetryEvent, now: int) -> list[TelemetryAction]:
-    """Apply `event` at `now` (ms). Return a list of the request to send; [] if there is none to send."""
+    """Apply `event` at `now` (ms). Return a list with the request to send, if there is one."""
     context = _Step(now, [])
     act: Callable[[Any, Any, Any], None] = TABLE[KINDS[type(event)], machine.state].act
     act(context, machine, event)

@@ -1,4 +1,4 @@
-"""The codec zstd, with the package cramjam and, for decompression, the optional package zstandard.
+"""The codec zstd, with the packages cramjam and zstandard (optional, for decompression).
 
 If zstandard is installed, `decompress_into` uses it for a single frame whose header has the decompressed
 size. For all other data, `decompress_into` uses cramjam. `blocks` uses only zstandard.

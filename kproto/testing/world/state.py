@@ -158,7 +158,7 @@ class WorldState:
 
     @property
     def is_fault_free(self) -> bool:
-        """Whether this world has had no fault so far, and has no function `tamper` that answers requests."""
+        """Whether this world has had no fault, and has no `tamper` that answers requests."""
         return not self.had_fault and self.tamper is None
 
     def next_token(self) -> int:

@@ -286,7 +286,7 @@ class Transacting(RuleBasedStateMachine):
 
 
 def explore(examples: int, *, mutant: bool = False) -> None:
-    """Run the state machine. With `mutant`, failing examples are not shrunk: any failure is enough."""
+    """Run the state machine. With `mutant`, any failure is enough, so none is shrunk."""
     phases = [Phase.explicit, Phase.generate, *([] if mutant else [Phase.shrink])]
     run_state_machine_as_test(
         Transacting,

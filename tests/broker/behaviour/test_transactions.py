@@ -239,7 +239,7 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """A rejected attempt to write a transaction's first batch limits the sequences of later attempts.
+    """A rejected attempt at a transaction's first batch limits the later attempts' sequences.
 
     A later attempt must not start at a higher sequence number than the rejected attempt. If the first attempt
     used Produce v12 (KIP-890), a producer that is unknown to the partition must start at 0, even in later

@@ -18,9 +18,10 @@ def swap(world: World, node_id: int, other_id: int) -> None:
 
 
 def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
-    """After the swap an open connection still leads to the old broker.
+    """An open connection stays with its broker when two brokers swap their addresses.
 
-    The broker of the old connection is no longer the leader, so the client has to open a new connection.
+    So the open connection at the leader's new address leads to the other broker, and the client has to open
+    a new connection at this address.
     """
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):

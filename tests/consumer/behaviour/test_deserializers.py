@@ -273,9 +273,9 @@ def test_a_cancelled_coroutine_deserializer_loses_nothing(broker: str) -> None:
 
 
 def test_a_seek_and_a_commit_of_another_task_count_while_a_deserializer_waits(broker: str) -> None:
-    """While a poll waits for the deserializer, another task commits and seeks.
+    """While a poll waits for the deserializer, another task commits, and then seeks.
 
-    The commit does not include the records of this poll, and the seek drops them.
+    The commit includes no record of the waiting poll. The poll drops its records from before the seek.
     """
 
     async def main() -> None:

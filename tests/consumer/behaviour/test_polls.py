@@ -1,4 +1,4 @@
-"""`Poll` has the effect of PollBegan, Take and PollEnded, or none if it returns no records."""
+"""`Poll` has the effect of PollBegan, Take and PollEnded, or none if it returns nothing."""
 
 from __future__ import annotations
 

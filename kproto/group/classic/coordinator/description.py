@@ -53,7 +53,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written_group(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group if Kafka would have written it to its log by now, else a Dead group (R176)."""
+    """Return the group if Kafka would have written it to the log, else a Dead group (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

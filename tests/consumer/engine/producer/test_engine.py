@@ -1123,7 +1123,11 @@ def partitions_of_sends(world: World, producer: Producer, count: int) -> set[int
 def test_records_without_a_key_go_to_leaders_in_the_rack(
     options: dict[str, Any], partitions: set[int]
 ) -> None:
-    """KIP-1123. Broker 2 leads partitions 1 and 4, and broker 3 has no rack."""
+    """A rack-aware producer sends to partitions whose leader is in its rack (KIP-1123).
+
+    If no leader is in its rack, or the producer is not rack-aware, it sends to all partitions. Broker 2, in
+    rack b, leads partitions 1 and 4. Broker 3 has no rack.
+    """
     world = World({"t": 6}, brokers=3)
     in_racks(world, "a", "b", None)
     assert partitions_of_sends(world, world.producer(linger_ms=0, **options), 40) == partitions
