@@ -127,7 +127,7 @@ class Session:
         return self._group_metadata().generation
 
     def _group_metadata(self) -> GroupMetadata:
-        """Return the member's metadata in this session: the last valid metadata before the session ended."""
+        """Return the member's metadata; after the session's end, its last one in the session."""
         metadata = self._group.consumer.group_metadata()
         if metadata.generation >= 0 and not self.done.is_set():
             self._last_metadata = metadata

@@ -69,7 +69,7 @@ class SynchronousProducer:
 
 
 class Sent:
-    """A delivery of a SynchronousProducer. `result` blocks until it has completed."""
+    """A delivery of a SynchronousProducer. `result` blocks until the delivery has ended."""
 
     def __init__(self, producer: SynchronousProducer, delivery: Delivery) -> None:
         self.producer, self.delivery = producer, delivery

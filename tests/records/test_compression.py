@@ -259,7 +259,7 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """A frame of linked blocks may not exceed `allowance`, even if its output starts like records.
+    """The output of linked blocks may not exceed `allowance`, even if it starts like records.
 
     Such a frame is decompressed in one step, so the start of its output cannot be checked before the rest is
     decompressed.

@@ -242,14 +242,20 @@ class RecordAccumulator:
         return Delivery(batch, index)
 
     def route_of(self, topic: str) -> TopicRoute | None:
-        """Return the partitions of a topic; None while they are unknown. Raises as `append` does."""
+        """Return the partitions of a topic; None while they are unknown.
+
+        Raises the errors that `append` raises for the topic.
+        """
         route = self.routes.get(topic)
         if route is None:
             self._request_metadata(topic)
         return route
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the topic's number of partitions; None while it is unknown. Raises as `append` does."""
+        """Return the topic's number of partitions; None while it is unknown.
+
+        Raises the errors that `append` raises for the topic.
+        """
         route = self.route_of(topic)
         return None if route is None else len(route.queues)
 

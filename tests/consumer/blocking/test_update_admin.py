@@ -1,4 +1,4 @@
-"""The methods of `Admin` are those that `update_admin` generates from `AsyncAdmin`."""
+"""`update_admin` generates the methods of `Admin` from `AsyncAdmin`."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def test_javas_poll_interval_is_not_checked_while_the_coordinator_is_unknown() -
 
 @rule("M107", "M111")
 def test_a_session_that_times_out_with_the_poll_interval_keeps_the_member_id() -> None:
-    """If session.timeout.ms and max.poll.interval.ms expire in one Tick, no LeaveGroup is sent.
+    """No LeaveGroup is sent if session.timeout.ms and max.poll.interval.ms expire in one Tick.
 
     With `lose_on_session_timeout`, the member only loses its partitions, and joins again with its member id.
     """

@@ -398,7 +398,7 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """A static member leads if a JoinGroup response below v9 has its former member id as `leader`.
+    """A static member leads if a JoinGroup response below v9 names its former id as leader.
 
     Java's member compares only its new member id with the leader's id, and so considers itself a follower.
     Then no member of the group watches the metadata.
