@@ -203,7 +203,7 @@ class Sockets:
         return self.take()
 
     def take(self) -> list[NetworkEvent]:
-        """Return the events since the last call."""
+        """Remove and return the events that no call has returned yet."""
         events, self._events = self._events, []
         return events
 

@@ -167,7 +167,7 @@ class Iteration:
     def check_ownership(self) -> bool:
         """Return whether the consumer still owns the partitions of the held records.
 
-        If so, set `owned_from` and `owned_until`. The engine must be locked.
+        If it does, set `owned_from` and `owned_until`. The engine must be locked.
         """
         if self._engine.core.partitions.losses != self._losses:
             return False
@@ -520,11 +520,11 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Return to the engine the records that an iteration holds but has not returned.
+        """Give the engine back the records that the iteration has not returned to the application yet.
 
         With `also_last`, the record that the iteration returned last is given back, too. Earlier records
         count as processed. Returns whether any record was given back. While another thread or task is inside
-        a method of the consumer, none is, and nothing changes.
+        a method of the consumer, no record is given back, and nothing changes.
         """
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
@@ -539,7 +539,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Return to the engine the records that an interrupted method was about to return to its caller."""
+        """Give the engine back the records that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:

@@ -276,7 +276,7 @@ def _reset(options: argparse.Namespace) -> int:
         else:
             partitions = _selected_partitions(admin, options.topic, group)
             offsets, notes = new_offsets(admin, partitions, group.committed, options)
-        exit_code("groups reset", notes)  # Prints the notes. The reset continues.
+        exit_code("groups reset", notes)  # This call prints the notes. They do not stop the reset.
         if options.execute:
             admin.commit_offsets(options.group, dict(offsets))
     _print_new_offsets(options, offsets)

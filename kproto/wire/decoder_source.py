@@ -166,7 +166,7 @@ class DecoderSource(FunctionSource):
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
-        """Generate code that reads a string or bytes, and stores it as `struct` does."""
+        """Generate code that reads a string or bytes, and stores it with `store`, as in `struct`."""
         is_text = kind.name == "string"
         with self.length("h" if is_text else "i", store, nullable, compact):
             content = self.byte_slice(kind, f"p : (p := p + n{' - 1' if compact else ''})")

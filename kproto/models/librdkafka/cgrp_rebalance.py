@@ -207,7 +207,10 @@ def assignment_done(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _unassign_done(state: LibrdkafkaState, out: Out) -> None:
-    """Leave the group if the whole assignment was removed in order to leave. Then rejoin."""
+    """Leave the group if the assignment was removed for this purpose, then return to INIT.
+
+    In INIT, a subscribed member joins again.
+    """
     leave_maybe(state, out)
     rejoin_now(state, out)
 

@@ -90,7 +90,7 @@ __all__ = [
     "what_was_assigned_is_owned",
 ]
 
-# For `World.watch`: invariants of the current moment.
+# Invariants that hold at every moment of a run. `World.watch` checks them after each observation.
 ALWAYS: Final[tuple[Invariant, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
 
 # Invariants of the whole run so far, which can be checked at any time.

@@ -256,7 +256,10 @@ class World(Operator):
             self.journal.insert(journal_index, command)
 
         def check_until() -> bool:
-            """Return the result of `until`. If it added calls, journal the earlier turns before them."""
+            """Return the result of `until`.
+
+            If `until` added calls to the journal, insert the turns that ran before `until` in front of them.
+            """
             nonlocal journal_index, first_turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
