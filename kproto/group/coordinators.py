@@ -145,7 +145,7 @@ class GroupCoordinators:
     def _step_for_one_group(self, event: RequestReceived[Message], now: int) -> list[CoordinatorAction]:
         """Pass a request about one group to the group's coordinator.
 
-        If the group does not exist, the first coordinator that serves the request receives it.
+        If the group does not exist, the first coordinator that implements the request receives it.
         """
         request = event.request
         default_coordinator = self._default_coordinator(type(request))

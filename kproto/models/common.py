@@ -97,7 +97,8 @@ class ClusterMetadata:
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
         """Apply a Metadata response. If `whole` is true, remove the topics that the response lacks.
 
-        A topic with an error loses its partitions. A response without brokers keeps the known brokers.
+        The partitions of a topic with an error are removed. If the response has no brokers, the known brokers
+        are kept.
         """
         if response.brokers:
             self.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}

@@ -89,7 +89,7 @@ class CoordinatorLookup:
     def report_lost(self, node: int | None, why: str) -> None:
         """Look the coordinator up again, because `node` is not the coordinator or does not respond."""
         if node is None or node != self.node:
-            return  # Another node has already become the coordinator.
+            return  # The client has already replaced or forgotten `node`.
         self._is_needed = True
         self._forget_node(why)
         self._on_lost(why)

@@ -206,7 +206,7 @@ class ClusterView:
 
         So the client reaches a broker at its new address, even before the next Metadata response.
 
-        An invalid node id, host or port is ignored.
+        If the node id, the host or the port is invalid, the call has no effect.
         """
         broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:

@@ -181,7 +181,7 @@ class PartitionState:
         self.is_new = new  # Whether the partition was created after the group's first assignment.
         self.released = False  # Whether the partition is no longer assigned.
         self.epoch = subscription.next_epoch()
-        # When (ms) the epoch began. `Consumer.why` reports this time as the start of a lookup or validation.
+        # When (ms) the state `epoch` began. `Consumer.why` reports it as the start of a lookup or validation.
         self.changed_at = subscription.clock()
         self.lookup_pending = False  # Whether a lookup or a validation of the position is in flight.
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.

@@ -93,7 +93,7 @@ class TopicError(NamedTuple):
     """The error because of which the metadata of a topic is missing."""
 
     error: KprotoError
-    # The errors of all topics are numbered from 1.
+    # One sequence of numbers, which starts at 1, counts the errors of all topics.
     number: int
     # When (ms) the error occurred.
     at: int

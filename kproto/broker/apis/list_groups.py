@@ -34,7 +34,7 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """Authorize every caller; remove groups that it may not describe from the response.
+    """Authorize every caller; list only the groups that the caller may describe.
 
     A caller with DESCRIBE on the cluster may describe all groups. Any other caller may describe only the
     groups on which it has DESCRIBE.

@@ -31,7 +31,7 @@ def handle_list_transactions(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListTransactionsRequest) -> Authorized:
-    """Authorize every caller; omit the transactional ids without DESCRIBE permission."""
+    """Authorize every caller; list only the transactional ids that the caller may describe."""
 
     def remove_denied(response: ListTransactionsResponse) -> None:
         response.transaction_states = [

@@ -32,7 +32,7 @@ class LyingWorld(World):
         super().__init__(*args, **options)
         self.api, self.right_before, self.change = lie
         self.victim = victim
-        # Whether all later responses to this API are wrong, too.
+        # Whether every later response to this API also has the wrong value, instead of only one response.
         self.is_lasting = False
         # The wrong field and its value, for assertion messages. "" before the wrong response.
         self.lie = ""

@@ -109,9 +109,9 @@ def test_a_blocking_client_does_not_import_asyncio() -> None:
     ],
 )
 def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
-    """An import at the first batch would block the event loop for 40 ms.
+    """Creating a client imports crc32c, which would block the event loop at the first batch.
 
-    Importing crc32c takes so long because crc32c looks up its own version in the metadata of packages.
+    The import takes 40 ms, because crc32c looks up its own version in the metadata of packages.
     """
     program = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
     heavy = imported(f"{client}\n{program}")

@@ -1002,7 +1002,7 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
-    """A commit that reaches the coordinator after a later JoinGroup fails and is sent again.
+    """A commit fails and is sent again if the coordinator receives a later JoinGroup first.
 
     OffsetCommit and JoinGroup use different connections, so the coordinator may begin a new generation before
     it reads the commit.

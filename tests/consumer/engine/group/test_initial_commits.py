@@ -225,7 +225,7 @@ def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_i
 def test_a_commit_without_offsets_commits_no_start_offset_after_a_commit_of_the_application(
     options: dict[str, Any],
 ) -> None:
-    """`commit()` without offsets commits all returned records. Here the consumer has returned none."""
+    """`commit()` without offsets commits nothing: the consumer has returned no records."""
     world = World({"t": 1}, latency=(20, 20))
     a = member_at(world, ListOffsetsRequest, **options)
     a.commit({tp("t", 0): 3})
