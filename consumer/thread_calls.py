@@ -32,7 +32,7 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def complete_future(result: T | None, error: BaseException | None) -> None:
-        if future.done():  # The task that waited was cancelled.
+        if future.done():  # The task that awaits it was cancelled.
             close_coroutine(result)
         elif error is not None:
             future.set_exception(error)

@@ -61,7 +61,7 @@ class CachedPartition:
     order: int
     high_watermark: int = -1
     log_start_offset: int = -1
-    # The broker's partition while this partition is idle (see above); None while fetches read this partition.
+    # The broker's partition while fetches skip it because it is idle (see above); None while they read it.
     idle: Partition | None = None
 
     def is_unchanged(self, data: PartitionData) -> bool:

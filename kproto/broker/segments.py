@@ -39,7 +39,7 @@ class Segment:
     def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
         """Return whether a batch fits into this segment within `limits`.
 
-        If it does not fit, the log rolls a new segment.
+        If the batch does not fit, the log rolls a new segment.
         """
         if not self.size:
             return True

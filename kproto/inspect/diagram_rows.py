@@ -46,7 +46,7 @@ MOST = 240  # The maximum number of exchanges that are drawn.
 _DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 # APIs whose exchanges are drawn only if they fail.
 _DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-# APIs whose exchanges are drawn only if their outcome differs from the outcomes drawn before.
+# APIs of which one exchange is drawn per client and distinct outcome.
 _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
 # After a client's JoinGroup, its exchanges are drawn again, except the exchanges of these two APIs.
 _DRAWN_ONCE = ("Metadata", "FindCoordinator")

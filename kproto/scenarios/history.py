@@ -91,7 +91,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 def _run_key(number: int, moment: Moment) -> int:
     """Return the key for `groupby`: -1 for a commit, `number` for any other `Moment`.
 
-    So successive commits form one group, and each other moment is a group of its own.
+    So `groupby` combines successive commits, and keeps each other moment separate.
     """
     return -1 if _is_commit(moment) else number
 

@@ -16,7 +16,7 @@
 * X3: while the transaction is being completed, InitProducerId is answered with CONCURRENT_TRANSACTIONS, and
   the producer must retry.
 
-* X2: if a transaction is open, InitProducerId aborts it, and is answered with the same error.
+* X2: if a transaction is open, InitProducerId aborts it, and is also answered with CONCURRENT_TRANSACTIONS.
 
 The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
@@ -101,7 +101,10 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
 def abort_for_new_producer(
     context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall
 ) -> None:
-    """Abort the open transaction in a new epoch, and answer that the producer must retry."""
+    """Abort the open transaction in a new epoch, and answer that the producer must retry.
+
+    A producer that may not own the transactional id gets PRODUCER_FENCED, and the transaction stays open.
+    """
     if _may_own(txn, read_identity(call.request)):
         send_error(context, call, ErrorCode.CONCURRENT_TRANSACTIONS)
         prepare_end(
@@ -118,7 +121,10 @@ def abort_for_new_producer(
 def wait_for_completion(
     context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall
 ) -> None:
-    """Answer CONCURRENT_TRANSACTIONS: the producer must retry after the markers have been written."""
+    """Answer CONCURRENT_TRANSACTIONS, so that the producer retries when the markers have been written.
+
+    A producer that may not own the transactional id gets PRODUCER_FENCED.
+    """
     may_own = _may_own(txn, read_identity(call.request))
     send_error(context, call, ErrorCode.CONCURRENT_TRANSACTIONS if may_own else ErrorCode.PRODUCER_FENCED)
 

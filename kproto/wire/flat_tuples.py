@@ -121,7 +121,9 @@ class _TupleSource(DecoderSource):
         return _TupleLayouts(*parts_and_tail, self.flexible, self.fill_factory(cls), compile_fast)
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """Compile a `fill` that takes each element's lists of numbers from a cached element with equal lists.
+        """Compile a `fill` that copies each element's lists of numbers from a cached element.
+
+        The bytes of the lists, which end the element, are the key of the cache.
 
         The argument `lengths` of this `fill` is a pair of functions: `_TupleLayouts.cached.get` and
         `_TupleLayouts.read_lists`.

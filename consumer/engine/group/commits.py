@@ -723,7 +723,7 @@ class Committer:
         return code in CANNOT_WRITE_CODES and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
-        """Return whether the commit fails during a rebalance and does not wait for its end (M95).
+        """Return whether the commit fails during a rebalance, instead of waiting for the rebalance (M95).
 
         Only commits of the application fail, and only with `policy="java"`. All other commits wait.
         """

@@ -25,7 +25,7 @@ _ESCAPED_CHARACTER: Final = r"\\\g<0>"
 
 
 def principal(certificate: Mapping[str, Any] | None) -> str:
-    """Return "User:" and the certificate's subject as in RFC 2253; without a subject, ANONYMOUS."""
+    """Return "User:" and the certificate's subject as in RFC 2253; without a subject, "User:ANONYMOUS"."""
     subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
     if not subject:
         return ANONYMOUS

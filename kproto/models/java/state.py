@@ -312,7 +312,7 @@ class JavaState:
     generation: JavaGeneration = NO_GENERATION
     rejoin_needed: bool = True
     needs_prepare: bool = True  # Whether onJoinPrepare runs before the next JoinGroup.
-    reason: str = ""  # The reason of the next JoinGroup (KIP-800).
+    reason: str = ""  # The reason that the next JoinGroup carries (KIP-800).
     join_in_flight: bool = False
     join_result: bytes | None = None  # The assignment of SyncGroup, until onJoinComplete has run.
     join_error: int | None = None  # The error code of the last join, until poll handles it.

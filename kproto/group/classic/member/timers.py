@@ -46,10 +46,10 @@ def next_deadline(member: Member) -> int | None:
 def session_end(member: Member, heartbeats: bool) -> int | None:
     """Return the time at which the session times out, or None while the timeout does not apply.
 
-    `heartbeats` is the result of `sends_heartbeats`. A session timeout starts a new coordinator lookup, so by
-    default it does not apply while the coordinator is unknown. With `Policy.lose_on_session_timeout`, the
-    member also loses all its partitions. The timeout then applies even if the coordinator is unknown, and to
-    an unjoined member with partitions.
+    `heartbeats` is the result of `sends_heartbeats`. The timeout applies to a member that sends heartbeats.
+    A session timeout starts a new coordinator lookup, so by default it does not apply while the coordinator
+    is unknown. With `Policy.lose_on_session_timeout`, the member also loses all its partitions. The timeout
+    then applies even if the coordinator is unknown, and to an unjoined member with partitions.
     """
     loses_partitions = member.policy.lose_on_session_timeout
     if heartbeats:

@@ -525,10 +525,10 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, rejoins: bool
 ) -> None:
-    """Partitions that a static member revoked before its removal are assigned again.
+    """A static member that revoked partitions before its removal rejoins, so that they are reassigned.
 
-    The coordinator accepts the member without a rebalance, so the group's assignment may still contain the
-    revoked partitions. The member therefore rejoins.
+    The coordinator may accept the removed member without a rebalance. The revoked partitions then still have
+    no owner in the group's assignment, so the member joins a second time.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
