@@ -229,7 +229,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # The address may be a URL that contains a password.
             if error.__suppress_context__:
-                # A traceback does not show this context, but the context refers to frames with passwords.
+                # Tracebacks do not show the context of this error, but its frames contain passwords.
                 error.__context__ = None
             # The client is only partly initialized, so its repr would fail.
             del self

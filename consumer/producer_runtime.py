@@ -254,7 +254,7 @@ class ProducerRuntime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the producer belongs to the parent.
 
-        The child sends no records. Their deliveries fail in the child.
+        The child does not send the buffered records. Their deliveries fail in the child.
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True

@@ -86,7 +86,7 @@ class _Decoder(Generic[T]):
         self._validate = validate
         self._reader_check: _Check | None = None
         if reader_schema is not None:
-            # Reject text that cannot be a JSON Schema before the schema's references are requested.
+            # Before the references are requested, reject text that cannot be a JSON Schema.
             _parsed_json(reader_schema)
             # An invalid schema is an error even with validate=False.
             check = check_function(registry.parse(reader_schema, references, "JSON"))

@@ -321,9 +321,9 @@ def _explain_partition(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a reason if a replica in the owner's rack makes the owner preferred, else None.
+    """Return a reason if the new owner's rack has a replica, and the previous owner's has none.
 
-    The result is also None if a replica is in the rack of the previous owner.
+    Otherwise, and if racks are unknown, the result is None.
     """
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id

@@ -101,7 +101,7 @@ def test_both_brokers_answer_alter_configs_alike(pair: tuple[Socket, Socket], ca
             kafkas, ours = (alter(client, resources, only) for client in pair)
             assert kafkas == ours, resources
             for kind, name in ((TOPIC, NAME), (BROKER, "1")):
-                # The response may arrive before Kafka's brokers receive the changes from their controller.
+                # Kafka may respond before its brokers receive the changes from the controller.
                 same = partial(have_same_configs, pair, kind, name)
                 assert eventually(same, PATIENCE), (
                     resources,

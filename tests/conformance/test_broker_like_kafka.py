@@ -290,7 +290,7 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
     change = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
     resource = AlterConfigsResource(resource_type=2, resource_name=pair.topic, configs=[change])
     pair.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    # The response may arrive before Kafka's broker receives the change from its controller.
+    # Kafka may respond before its broker receives the changed config from the controller.
     end = time.monotonic() + 20
     while not all(
         answer.responses[0].partition_responses[0].error_code

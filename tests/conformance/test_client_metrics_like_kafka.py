@@ -76,7 +76,7 @@ def test_both_brokers_alter_client_metrics_alike(pair: Pair) -> None:
     for change in CHANGES:
         kafkas, ours = (alter(client, "one", change) for client in pair)
         assert kafkas == ours, change
-        # The response may arrive before Kafka's brokers receive the changes from their controller.
+        # Kafka may respond before its brokers receive the changes from the controller.
         assert eventually(lambda: describe(pair[0], "one") == describe(pair[1], "one"), PATIENCE), change
 
 

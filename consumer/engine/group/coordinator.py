@@ -16,9 +16,7 @@
   request was in flight.
 
 * If a coordinator cannot write offsets, the client sends FindCoordinator to another broker. Requests in
-  flight fail only if the response names another node.
-
-* Heartbeats continue during this lookup.
+  flight fail only if the response names another node. Until the response, heartbeats continue.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class PartitionView(msgspec.Struct):
     def count_older_response(self, brokers: Container[int | None]) -> bool:
         """Count a response with an older epoch. Return whether that epoch is now accepted.
 
-        If the leader is one of `brokers`, the count is reset to 0 instead.
+        If the leader is one of `brokers`, set the count to 0 instead, and return False.
         """
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES

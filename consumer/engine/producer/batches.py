@@ -376,7 +376,7 @@ class PartitionQueue:
         self.waiting.insert(index, batch)
 
     def resume(self) -> None:
-        """Allow the queue to send again after a failure. No batch may be in flight.
+        """Allow the queue to send again after a failure. Call this only if no batch is in flight.
 
         After `mark_not_in_log`, the batches that are not in the log lose their sequence numbers, and the
         queue needs a new epoch.

@@ -811,7 +811,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
     """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`.
 
-    A `send` refreshes the metadata at once, instead of waiting for the backoff.
+    The `send` refreshes the metadata at once, although the backoff of the deleted topic has not ended.
     """
     world = World({"t": 1})
     producer = world.producer()
