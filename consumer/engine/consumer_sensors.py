@@ -251,7 +251,7 @@ class FetchSensors:
             self._records_per_request.record(sum(count for _, count in topics.values()), now)
 
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
-        """Record what polls have returned since the last update, and the lags and leads afterwards.
+        """Record what polls returned since the last update, and the lags and leads afterwards.
 
         `states` are the states of the partitions whose records these polls have returned. The call clears the
         counts, lags and leads in `states`.

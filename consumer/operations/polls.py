@@ -520,7 +520,7 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give the engine back the records that the iteration has not returned to the application yet.
+        """Give the engine back the records that the iteration has not returned to its caller yet.
 
         With `also_last`, the record that the iteration returned last is given back, too. Earlier records
         count as processed. Returns whether any record was given back. While another thread or task is inside

@@ -428,7 +428,7 @@ def _set_login(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _login_mechanism(module: str, configured: Any) -> str:
-    """Return the mechanism `configured`, or the login module's default if `configured` is None.
+    """Return the mechanism `configured`, or the module's default if `configured` is None.
 
     Raises ConfigError if the module is unknown, or does not support the configured mechanism.
     """

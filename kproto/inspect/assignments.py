@@ -321,7 +321,7 @@ def _explain_partition(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a reason if the new owner's rack has a replica, and the previous owner's has none.
+    """Return a reason if the new owner's rack has a replica and the previous owner's has none.
 
     Otherwise, and if racks are unknown, the result is None.
     """
