@@ -46,7 +46,7 @@ class Marks:
 
         `start` is the offset at which the claim began, or None in `setup`, before the claim begins.
 
-        With `reset`, `offset` is marked even if it is not higher.
+        With `reset`, every `offset` is marked, even one below the last mark or below the claim's start.
         """
         with self._lock:
             mark = self._marks.get(partition)

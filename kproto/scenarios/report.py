@@ -147,7 +147,7 @@ def _verdict(claim: ScenarioClaim) -> str:
 
 
 def _claim_text(run: ScenarioRun, claim: ScenarioClaim) -> str:
-    """Return the text of a claim. If it fails with changed parameters, the text names these."""
+    """Return the text of a claim, after the changed parameters with which the claim fails."""
     if claim.holds or not run.changes:
         return claim.text
     return f"does not hold with {run.changes}: {claim.text}"

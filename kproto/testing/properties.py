@@ -51,7 +51,7 @@ MOST_LINES: Final = 2_000_000
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# The constant parts of a decoder's two limits. They allow for compilation and imports.
+# The parts of these two limits that do not depend on the input. They allow for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 # The function that compiles the codec of a message when the codec is first used.

@@ -174,7 +174,7 @@ class SecuredKafka(Kafka):
                 )
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove access rules. The removal applies to connected clients as well.
+        """Remove access rules. The removal also applies to clients that are already connected.
 
         Each rule must have been added before. Raises ConfigError for a rule that does not exist.
         """

@@ -316,7 +316,7 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
 def large_stream(codec: str, size: int) -> bytes:
     """Compress an `r` and zeros. The `r` gets its own frame if the codec's reader reads several frames."""
     number = codec_number(codec)
-    if codec == "lz4":  # The lz4 reader reads only one frame.
+    if codec == "lz4":  # The lz4 reader reads only one frame, so the `r` and the zeros share it.
         return compress(number, b"r" + bytes(size - 1))
     return compress(number, b"r") + compress(number, bytes(size - 1))
 

@@ -126,7 +126,7 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`start` may raise after the container has started, for example if its ports cannot be read."""
+    """The container is stopped if `start` raises, because the container may already run."""
     calls: list[str] = []
 
     class DockerContainer:

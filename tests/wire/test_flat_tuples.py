@@ -165,7 +165,7 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
 def assert_corrupted_runs_agree(module: ModuleType) -> None:
     """Check that `decode_flat` and `decode` agree on corrupted or truncated runs of elements.
 
-    The elements of a run have the same length.
+    A run consists of consecutive elements of the same length.
     """
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))

@@ -149,7 +149,7 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Update a partition after its records were returned; return whether the update is complete.
+        """Update a partition after its records were returned; return whether that was possible.
 
         The method handles only a buffer that has become empty, the most common case. In all other cases it
         changes nothing and returns False, and the caller calls `visit`.

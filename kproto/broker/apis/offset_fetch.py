@@ -56,7 +56,7 @@ def _refuse_group(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
 
 
 def _refuse_topic(topic: OffsetFetchRequestTopic) -> OffsetFetchResponseTopic:
-    """Return the error for a denied topic in a response up to v7."""
+    """Return the result of a denied topic, for a response of version 7 or lower."""
     return OffsetFetchResponseTopic(
         name=topic.name,
         partitions=[
@@ -69,7 +69,7 @@ def _refuse_topic(topic: OffsetFetchRequestTopic) -> OffsetFetchResponseTopic:
 
 
 def _refuse_group_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    """Return the error for a denied topic in a response from v8 on."""
+    """Return the result of a denied topic, for a response of version 8 or higher."""
     return OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,

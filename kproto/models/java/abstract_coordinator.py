@@ -74,7 +74,8 @@ def request_rejoin(state: JavaState, reason: str) -> None:
 def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
     """Reset the generation, stop heartbeats and request a rejoin (resetStateAndRejoin).
 
-    `keep_id` keeps the member id, unless the release resets it together with the generation.
+    `keep_id` keeps the member id, unless this release of kafka-clients resets it whenever it resets the
+    generation (`JavaRelease.forgets_member_id`).
     """
     member_id = state.generation.member_id if keep_id and not state.release.forgets_member_id else ""
     move(state, M.UNJOINED)

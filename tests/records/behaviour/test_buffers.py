@@ -1,6 +1,6 @@
 """An `array` is rejected as a key, value or header. Of a `memoryview`, the bytes of its elements are written.
 
-The elements of the view may have any size and stride.
+The elements of the `memoryview` may have any size and stride.
 
 `len()` of an array counts its elements and not its bytes. If arrays were accepted, they would be encoded with
 a wrong length. The batch would have a valid checksum, but no consumer could read it.
