@@ -343,7 +343,7 @@ class ProducerOperations:
     async def close(self, timeout: float | None) -> None:
         """End the transaction, deliver all records, and shut the producer down.
 
-        One call shuts the producer down. Other calls wait for the end of this call.
+        Of several concurrent calls, one shuts the producer down. The others wait until that call ends.
         """
         limit_ms = self._timeout_ms(timeout)
         runtime = self.runtime

@@ -1,4 +1,4 @@
-"""Find the batches in a `records` field, and those that belong to aborted transactions.
+"""Find the batches in a `records` field, and the batches of aborted transactions.
 
 * A `records` field is a sequence of batches. The last batch may be truncated, because brokers limit responses
   to a number of bytes.

@@ -60,7 +60,7 @@ def _write_and_commit(world: World) -> None:
 
 
 def _orders(words: str) -> Iterator[str]:
-    """Yield each order with "joined" after "subscribe" and "seek" after "assign"."""
+    """Yield the orders of `words` with "joined" after "subscribe", and "seek" after "assign"."""
     for order in permutations(words.split()):
         if order.index("subscribe") < order.index("joined") and order.index("assign") < order.index("seek"):
             yield " ".join(order)

@@ -79,7 +79,7 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
     All clients start with one address: `bootstrap`, or the first broker's address if `bootstrap` is empty.
     `options` are added to the members' SESSION options.
 
-    All brokers may be down for a while during the block.
+    The block may stop all brokers. It must start them again, and then set `away`.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)

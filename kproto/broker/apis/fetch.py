@@ -140,7 +140,7 @@ class DelayedFetch:
         )
 
     def _partitions_to_send(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the elements of `results` that the response contains.
+        """Return the elements of `results` that go into the response.
 
         The response to a throttled Fetch contains no results. The response to an incremental fetch contains
         only the results that have changed since the last response. Any other response contains all results.

@@ -123,7 +123,7 @@ def is_linked(data: memoryview, old: bool = False) -> bool:
 
 
 def _read_frame(data: memoryview, is_magic_0: bool) -> tuple[int, int, int, bool]:
-    """Return `_read_header`'s values; the last one is False if the frame has only one block."""
+    """Return `_read_header`'s values, but if the frame has only one block, `linked` is False."""
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
     at, max_block_size, checksum_size, linked = _read_header(head, is_magic_0)
     return at, max_block_size, checksum_size, linked and not _is_one_block(data, at, checksum_size)

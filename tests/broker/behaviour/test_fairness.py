@@ -77,7 +77,7 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:
-    """Requests that follow a delayed one are served after its response.
+    """Requests that follow a delayed request on its connection are served after its response.
 
     The test sends two Fetch requests, the first of which is delayed. After each Fetch it sends more Produce
     requests than the broker serves in one turn (`REQUESTS_PER_TURN`).

@@ -100,9 +100,9 @@ def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, wo
     ("encodes", "sent"), [(False, "a+b%:ü/x y"), (True, "a%2Bb%25:%C3%BC%2Fx+y")], ids=["java", "rfc6749"]
 )
 def test_client_id_and_secret_are_encoded_only_with_the_option(encodes: bool, sent: str) -> None:
-    """The client id and secret are URL-encoded only if the option requests it.
+    """The client id and secret are URL-encoded only with sasl.oauthbearer.header.urlencode.
 
-    As in Java, sasl.oauthbearer.header.urlencode is false by default (KIP-1025).
+    As in Java, the option is false by default (KIP-1025).
     """
     with http_server(200, '{"access_token": "token"}') as (url, requests):
         Endpoint(url, "a+b%", Secret("ü/x y"), None, encodes_header=encodes)()

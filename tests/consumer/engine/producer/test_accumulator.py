@@ -76,7 +76,7 @@ def test_a_batch_holds_its_records_however_they_were_kept(rows: list[Row]) -> No
 
 @pytest.mark.parametrize("last", [(), (("h", b"x"),)])
 def test_values_with_few_timestamps_are_kept_without_rows(last: Any) -> None:
-    """Records with only a value and few different timestamps are stored as a list of values.
+    """Records with few timestamps and no keys or headers are stored as a list of values.
 
     The first record with a header makes the batch store all its records as rows.
     """

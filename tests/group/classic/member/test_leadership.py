@@ -163,7 +163,7 @@ def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_ne
 ) -> None:
     """If an assignor cannot create user data, poll reports the error, and the next poll tries again.
 
-    Regression: the assignor's exception ended the consumer's thread.
+    The assignor's exception must not end the consumer's thread.
     """
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
@@ -516,7 +516,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """The JoinGroup of a leader whose pattern matches new topics gives changed metadata as its reason.
+    """If a leader's pattern matches new topics, its JoinGroup says that the metadata changed.
 
     As in Java, the reason is changed metadata even if the subscription has also changed.
     """
