@@ -155,7 +155,7 @@ class AsyncConsumerGroup(AsyncBlock):
             raise IllegalState("consume() is already running; wait until it has returned")
         self._consume_ended.clear()
         self._handler, self._session_must_end, self._cleanup_error = handler, False, None
-        # Whether the member keeps its partitions: `subscribe` is not called, or does not revoke them.
+        # Whether the member keeps its partitions. With an eager assignor, a call of `subscribe` revokes them.
         keeps_partitions = True
         try:
             # `subscribe` raises an error if the set of topics is empty.

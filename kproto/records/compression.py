@@ -265,7 +265,7 @@ def _raise_limit(
     old_lz4: bool = False,
     start: bytes | None = None,
 ) -> int:
-    """Return `raised_limit` if the output, which is longer than `limit`, starts like records.
+    """Return `raised_limit`, for output that is longer than `limit` but starts like records.
 
     `start` is the first `LOOK` bytes of output, or None if the caller does not have them.
 

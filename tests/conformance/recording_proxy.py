@@ -264,7 +264,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     Equal consecutive requests become one line, and so do consecutive successful commits of a member, with the
     last offset of each partition.
 
-    The result also omits requests of the APIs in `leave_out`, except requests with an injected response.
+    Requests of the APIs in `leave_out` are left out, too, unless the proxy injected their response.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []

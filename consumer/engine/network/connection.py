@@ -131,7 +131,7 @@ class Connection:
         self.setup_began_at: int | None = None
         self.dialer = ""  # The name of the dialer, if the application opens the connection.
         self.state = ConnectionState.CONNECTING
-        self.has_responded = False  # Whether the broker has responded to a call.
+        self.has_responded = False  # Whether a request was answered, except setup and login.
 
         # While `is_throttled` is set, no request is sent; `end_throttle` clears it. The broker reads no
         # request before `throttled_until` (ms).

@@ -178,7 +178,10 @@ def _fetch_records(
 
 
 def _handle_fetch_error(state: JavaState, completed: JavaCompletedFetch) -> None:
-    """Reset the position, request metadata or make poll throw. UNKNOWN_SERVER_ERROR is ignored."""
+    """Handle the error code: reset the position, request metadata, make poll throw, or do nothing.
+
+    Only UNKNOWN_SERVER_ERROR is ignored.
+    """
     if completed.error == E.OFFSET_OUT_OF_RANGE:
         reset_by_policy(state, completed.tp)
     elif completed.error in _LEADER_ERRORS:

@@ -105,7 +105,9 @@ def handle_assign_op(
 def _change_assignment(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Perform the change of `handle_assign_op`. If the call is rejected, return the error, else None.
+    """Replace, extend or reduce the assignment. Return the error of a rejected call, else None.
+
+    The arguments are the same as for `handle_assign_op`.
 
     A terminating member, and a static member after a fatal error, unassigns everything instead.
     """

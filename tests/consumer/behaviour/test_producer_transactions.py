@@ -88,7 +88,7 @@ def test_a_block_of_a_fenced_producer_raises_fenced(
 ) -> None:
     """The response to the abort distinguishes a fenced producer from a transaction timeout.
 
-    In both cases, a partition leader answers INVALID_PRODUCER_EPOCH.
+    The partition leaders answer INVALID_PRODUCER_EPOCH to both kinds of producers.
     """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]

@@ -1,4 +1,4 @@
-"""The join phase ends when all members have joined, or after its initial delay or rebalance timeout."""
+"""A join phase ends after its initial delay, when all members have joined or timed out."""
 
 from __future__ import annotations
 
