@@ -80,7 +80,7 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def kafka_option_names_in_errors() -> Generator[None]:
-    """Use Kafka's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
+    """Use Kafka's option names in errors, and hide kproto's stack frames in tracebacks.
 
     Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
     names. Every function that Spark calls uses this context manager.

@@ -122,9 +122,9 @@ def _generation_reasons(world: World, since: int = 0) -> list[str]:
 
 
 def _longest_standstill(run: ScenarioRun, since: int) -> int:
-    """Return the duration (ms) of the longest standstill that ended after `since`; 0 if none did.
+    """Return the length of the longest standstill that ended after `since`; 0 if none did.
 
-    `since` is in ms.
+    The length and `since` are in ms.
     """
     act = run.acts[-1]
     later = [
