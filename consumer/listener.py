@@ -25,9 +25,10 @@ class RebalanceListener:
         return None
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Finish and commit the work on these partitions. They are released when this method returns.
+        """Finish and commit the work on these partitions. They are released after this method has returned.
 
-        While this method runs, the positions are valid, and commits are accepted.
+        While this method runs, the positions are valid, and commits are accepted. With auto commit, the
+        processed offsets are committed after the method, before the partitions are released.
         """
         return None
 

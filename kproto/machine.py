@@ -124,7 +124,7 @@ def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
         allowed = ", ".join(map(label, edges[holder.state])) or "no other state"
         raise AssertionError(
             f"{type(holder).__name__} cannot move from {label(holder.state)} to {label(state)}; "
-            f"allowed: {allowed}"
+            f"allowed: {allowed}; the edges of the machine are declared next to its states"
         )
     holder.state = state
 

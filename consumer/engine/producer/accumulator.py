@@ -334,7 +334,9 @@ class RecordAccumulator:
         with self.guard:
             failure = self.topic_errors.get(topic)
             if failure is not None and failure.number > self.seen_topic_errors:
-                raise failure.error
+                if self._clock() - failure.at <= SENDER_WAKEUP_MS:
+                    raise failure.error
+                del self.topic_errors[topic]
             self.why_waiting, self.waits_for_memory = f"no metadata for topic {topic!r} yet", False
             self._requested_topics.add(topic)
             self._notifications.unknown_topics[topic] = None
@@ -619,6 +621,7 @@ class RecordAccumulator:
         """
         now = self._clock()
         with self.guard:
+            # Errors of topics to which nothing is sent any more would otherwise stay.
             for name, failure in list(self.topic_errors.items()):
                 if now - failure.at > SENDER_WAKEUP_MS:
                     del self.topic_errors[name]

@@ -1,6 +1,6 @@
 """Assignors: functions with which the leader assigns partitions to members.
 
-`ASSIGNORS` contains Kafka's four assignors. Its keys are the names that JoinGroup contains, such as "range".
+`ASSIGNORS` contains Kafka's assignors. Its keys are the names that JoinGroup contains, such as "range".
 
 The `assign` of each assignor is a pure function of these arguments:
 

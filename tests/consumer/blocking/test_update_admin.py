@@ -100,10 +100,10 @@ class Admin:
 
 
 def test_the_blocking_admin_is_up_to_date() -> None:
-    """If this test fails, run `python -m tests.consumer.blocking.update_admin` and `ruff format`."""
     blocking = BLOCKING.read_text()
     updated = update(ASYNC.read_text(), blocking)
-    assert ast.dump(ast.parse(updated)) == ast.dump(ast.parse(blocking))
+    is_same = ast.dump(ast.parse(updated)) == ast.dump(ast.parse(blocking))
+    assert is_same, "run python -m tests.consumer.blocking.update_admin and ruff format"
     assert _sections(updated) == _sections(blocking)
 
 
