@@ -118,7 +118,7 @@ class Pipe:
         self._read_error: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
-        """Start the handshake, and return the first bytes to send. Raises TlsFailed if this is impossible."""
+        """Return the first bytes of the handshake. Raises TlsFailed if it cannot be started."""
         self._continue_handshake()
         return self._out.read()
 

@@ -110,7 +110,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offsets().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
+        """Return maxOffsetsPerTrigger if set, else minOffsetsPerTrigger if set, else no limit.
 
         Spark passes a single limit to `latestOffset`. So `latestOffset` reads minOffsetsPerTrigger from the
         options, and not from this limit.

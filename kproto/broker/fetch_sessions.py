@@ -138,7 +138,7 @@ class FetchSession:
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order.
 
-        If `reader` differs from the reader of the last fetch, all idle partitions become active first.
+        If `reader` differs from the reader of the last fetch, the method first activates all idle partitions.
         """
         # An idle partition may have records that the last reader could not read but `reader` can, because
         # of its permissions or isolation level.

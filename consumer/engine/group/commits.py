@@ -383,7 +383,7 @@ class Committer:
         return True
 
     def _no_identity_error(self) -> KprotoError:
-        """Return the error of a commit that fails because the member has no member id and generation."""
+        """Return a commit's error for a consumer that is rebalancing, or is not in the group."""
         member = self._status.member
         is_rebalancing = member is not None and member.is_rebalancing
         code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID

@@ -112,7 +112,7 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 
 
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
-    """The response after a throttled one contains the new high watermark.
+    """The next response contains a new high watermark that a throttled response withheld.
 
     A fetch session records a high watermark as known to the client only if a response contained it.
     """

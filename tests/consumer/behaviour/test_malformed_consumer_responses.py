@@ -183,7 +183,7 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
     """A leader raises an error, and rejoins, if its JoinGroup response does not list it as a member.
 
-    Without the error, it would continue with an empty assignment.
+    Without the error, the leader would continue with an empty assignment.
     """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)

@@ -1,6 +1,6 @@
 """The memory for fetched records is bounded.
 
-The limit depends neither on the number of partitions nor on the time between two polls.
+The bound depends neither on the number of partitions nor on the time between two polls.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_an_older_epoch_is_accepted_immediately_after_the_known_epoch_was_forgot
 
 
 def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
-    """After MAX_OLDER_RESPONSES responses that do not list the leader, their epoch is accepted.
+    """If MAX_OLDER_RESPONSES responses lack the known leader, their older epoch is accepted.
 
     The cluster may have been restored with other broker ids, or an earlier response may have been wrong.
     """
