@@ -19,7 +19,7 @@ records. A *mark* is the offset after the last record that the handler has proce
 
 `group_threads` contains `ConsumerGroup`, the class for threads, which follows the same rules.
 
-Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
+Rules, as in sarama's consumer_group.go except where a rule says otherwise:
 
 * `consume` runs one session. The session begins with the assignment. It ends when the member loses all its
   partitions (as in every eager rebalance), when `setup` raises an exception, when `consume_claim` returns or

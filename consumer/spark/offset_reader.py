@@ -131,7 +131,7 @@ class OffsetReader:
         omitted.
         """
         choice = self.options.choice
-        topic_names: list[str] | None = None  # None requests all topics. With a pattern, it is not replaced.
+        topic_names: list[str] | None = None  # None, which a pattern needs, requests all topics.
         if isinstance(choice, Topics):
             topic_names = list(choice.names)
         elif isinstance(choice, Assigned):

@@ -155,7 +155,7 @@ class Broker:
         return connection is not None and connection.is_busy
 
     def is_authenticated(self, conn: int) -> bool:
-        """Return whether the client of a SASL connection is authenticated."""
+        """Return whether the connection uses SASL and its client is authenticated."""
         connection = self.connections.get(conn)
         return (
             connection is not None

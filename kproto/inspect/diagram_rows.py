@@ -48,7 +48,7 @@ _DRAWN_ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _DRAWN_ON_FAILURE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs of which one exchange is drawn per client and distinct outcome.
 _DRAWN_IF_NEW = {"Metadata", "OffsetFetch", "ListOffsets"}
-# After a client's JoinGroup, its exchanges are drawn again, except the exchanges of these two APIs.
+# A client's JoinGroup makes its next exchanges count as new, except the exchanges of these two APIs.
 _DRAWN_ONCE = ("Metadata", "FindCoordinator")
 # A pause of at least this many ms between two rows is drawn as a separate row. This row shows the length of
 # the pause, and the number of exchanges that occur during the pause but are not drawn.

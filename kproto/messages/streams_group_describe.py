@@ -29,7 +29,7 @@ class DescribedGroup(Struct):
     members: list[Member]
     # The operations allowed on the group, one bit per AclOperation; -2147483648 if not requested (KIP-430).
     authorized_operations: Int32 = -0x80000000
-    # The description of the topology; null unless the status is 3 (KIP-1331).
+    # The description of the topology; null unless `topology_description_status` is 3 (KIP-1331).
     topology_description: TopologyDescription | None = field("1+", default=None)
     # The status of `topology_description`: 0 not requested, 1 not stored, 2 failed, 3 available.
     topology_description_status: Int8 = field("1+", default=0)

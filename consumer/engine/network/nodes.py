@@ -173,7 +173,7 @@ class NodeSelector:
         return max(_slow_from(connection), min(times)) if times else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
-        """Return whether the call moves to another address now, because its connection is slow to set up."""
+        """Return whether to move the call to another address now, instead of waiting for a slow setup."""
         if connection.ready or _slow_from(connection) > now:
             return False
         available_at = self._available_elsewhere_at(call)

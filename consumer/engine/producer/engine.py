@@ -214,7 +214,7 @@ class ProducerEngine:
 
     @property
     def has_pushed_last(self) -> bool:
-        """Whether the last push of metrics, which `begins_close` requests, has ended."""
+        """Whether the last push of metrics has ended, which the attribute `begins_close` requested."""
         return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
 
     def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:

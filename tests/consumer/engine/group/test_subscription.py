@@ -44,9 +44,10 @@ def test_internal_topics_match_only_without_exclude_internal_topics(excludes: bo
 
 @rule("M92")
 def test_the_leader_rejoins_if_the_rack_of_a_replica_changes() -> None:
-    """The unknown rack of another replica causes no rejoin.
+    """The rack of broker 1 changes from "a" to "b", which causes one rejoin.
 
-    Broker 9 has failed: Metadata lists it as a replica, but not as a broker, so its rack is unknown.
+    The rack of the second replica, on broker 9, is unknown, which causes no rejoin. Broker 9 has failed:
+    Metadata lists it as a replica, but not as a broker.
     """
     world = World({"t": 1})
     rack = "a"
