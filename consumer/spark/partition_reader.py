@@ -274,7 +274,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
     """Return `range_`, or an empty range at the start of the log if the topic was re-created.
 
-    When `range_` was planned, it must have covered the whole log.
+    The caller passes only ranges that covered the whole log when they were planned.
     """
     cluster = _connected_worker(options).cluster
     view = _retry_while_unreachable(

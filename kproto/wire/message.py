@@ -477,7 +477,10 @@ def _resolve_fields(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple
 
 
 def _resolve_field(name: str, options: FieldOptions, hint: Any) -> Field:
-    """Return the field that `options` and the annotation `hint` declare. Raises if they are inconsistent."""
+    """Return the field that `options` and the annotation `hint` declare.
+
+    Raises TypeError or ValueError if `options` is invalid or contradicts `hint`.
+    """
     kind, may_be_null = _split_annotation(hint)
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")

@@ -485,11 +485,9 @@ class Committer:
             self._unconfirmed.update(commit.offsets)
 
     def _mark_in_flight(self, commit: QueuedCommit, *, in_flight: bool) -> None:
-        """Record whether an initial commit is in flight.
+        """Record whether `commit` is in flight, if it is an initial commit.
 
-        While it is in flight, polls return no records of the partitions that it commits.
-
-        For other commits the method does nothing.
+        While an initial commit is in flight, polls return no records of the partitions that it commits.
         """
         for partition in commit.offsets if commit.is_initial else ():
             if (state := self._core.partitions.get(partition)) is not None:

@@ -171,7 +171,10 @@ class MetadataUpdater:
         self._refresh_after(max(0, at - self._core.now))
 
     def _refresh_after(self, wait_ms: int) -> None:
-        """Refresh the metadata of all topics in use after `wait_ms`, or earlier if so scheduled."""
+        """Schedule a refresh of the metadata of all topics in use after `wait_ms`.
+
+        A refresh that is already scheduled for an earlier time is kept instead.
+        """
         at = self._core.now + wait_ms
         self._next_refresh_at = at if self._next_refresh_at is None else min(self._next_refresh_at, at)
 

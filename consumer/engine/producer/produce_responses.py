@@ -182,7 +182,9 @@ class ProduceResponses:
         self.end_batch(batch)
 
     def _end_earlier_in_log(self, later: ProducerBatch) -> None:
-        """End each batch before `later` that is in the log, but whose sequence number the broker rejected.
+        """End the rejected batches that are in the log, because the broker has appended `later` after them.
+
+        They are earlier batches with the error OUT_OF_ORDER_SEQUENCE_NUMBER (`queue.out_of_order`).
 
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
         batches before it.

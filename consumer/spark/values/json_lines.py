@@ -145,7 +145,7 @@ class _ObjectDecoder:
         self.rejection = ""  # Why Arrow rejected the objects of the last failed `_read_all`.
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values. Those that cannot be decoded become null."""
+        """Decode values. A value that cannot be decoded becomes null, and its row is in the `Bad` result."""
         bad = dict(texts(values)[1])
         rows = np.setdiff1d(np.arange(len(values)), list(bad))
         objects = self._read_all(values.take(from_numpy(rows))) if bad else self._read_all(values)

@@ -180,7 +180,7 @@ class SaramaGroup(SessionOwner):
         self.user_data: bytes | None = None
         # The reason of the next JoinGroup: why the last session ended, or why the member must join again.
         self.last_cause: GoError | None = None
-        self.last_generation = -1  # The previous generation, which cooperative-sticky sends.
+        self.last_generation = -1  # The previous generation, for cooperative-sticky.
         self.session: GroupSession | None = None
         self.last_session: GroupSession | None = None  # The last session whose Setup was called.
         self.join: Routine | None = None  # The join in progress.

@@ -1,6 +1,6 @@
-"""The broker changes the credentials of a running client.
+"""Running clients whose password a broker changes raise errors that name the options to correct.
 
-The client's errors name the options to correct, and undelivered records are logged.
+Undelivered records are logged. The clients continue when their password is accepted again.
 """
 
 from __future__ import annotations
