@@ -308,6 +308,26 @@ def _starts_block(line: str, previous: str) -> bool:
     return line.startswith("    ") and not previous.startswith(" ") and not _ITEM.match(previous)
 
 
+def _values_of(row: Any) -> str:
+    """Return the type and the allowed values of a broker config, such as "int, at least 1"."""
+    from kproto.broker.config_values import ConfigType, Integer
+
+    value_type = row.metadata.get("type") or Integer(
+        row.metadata.get("bits", 32), row.metadata.get("minimum")
+    )
+    name = value_type.config_type.name.lower()
+    if not isinstance(value_type, Integer):
+        allowed = value_type.fault("?")
+        if value_type.config_type is ConfigType.UNKNOWN:  # The type of the authorizer's configs.
+            return str(allowed)
+        return f"{name}: {allowed}" if allowed and name != "boolean" else name
+    bounds = {"at least": value_type.minimum, "at most": value_type.maximum}
+    texts = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
+    return (
+        ", ".join([name, value_type.allowed or " and ".join(texts)]) if texts or value_type.allowed else name
+    )
+
+
 def broker_configs() -> str:
     """Return the page of the embedded broker's configs, with the comments on their fields as meanings."""
     from kproto.broker.settings import SETTINGS, Settings, kafka_name
@@ -324,14 +344,15 @@ def broker_configs() -> str:
     tables = {"Broker": Settings, "Groups": GroupSettings, "Transactions": TransactionSettings}
     for title, table in tables.items():
         comments = class_comments(table.__module__)[table.__name__]
-        rows = [_row("config", "default", "dynamic", "meaning"), "|---|---|---|---|"]
+        rows = [_row("config", "values", "default", "dynamic", "meaning"), "|---|---|---|---|---|"]
         for field in fields(table):
             name = kafka_name(field.name)
             if title != "Broker" or name in SETTINGS:
                 dynamic = "yes" if name in SETTINGS and SETTINGS[name].dynamic else ""
                 default = "" if field.default is None else str(field.default)
                 default = default.lower() if isinstance(field.default, bool) else _cell(default)
-                rows.append(_row(f"`{name}`", default, dynamic, _cell(comments.get(field.name, ""))))
+                meaning = _cell(comments.get(field.name, ""))
+                rows.append(_row(f"`{name}`", _cell(_values_of(field)), default, dynamic, meaning))
         parts += [f"## {title}", "\n".join(rows)]
     rows = [_row("config", "default", "has an effect"), "|---|---|---|"]
     rows += [

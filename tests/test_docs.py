@@ -259,8 +259,9 @@ def test_the_page_of_broker_configs_has_every_config() -> None:
     page = generated()["reference/broker-configs.md"]
     known = {*Settings.from_properties({}).properties(), "log.retention.ms", *TOPIC_CONFIGS}
     assert [name for name in known if f"| `{name}` |" not in page] == []
-    assert "| `group.max.size` | 2147483647 |  |" in page
-    assert "| `log.retention.bytes` | -1 | yes |" in page
+    assert "| `group.max.size` | int, at least 1 | 2147483647 |  |" in page
+    assert "| `log.retention.bytes` | long | -1 | yes |" in page
+    assert "| `ssl.client.auth` | string: one of none, requested, required | none |" in page
 
 
 def test_the_protocol_has_a_page_for_every_message() -> None:
