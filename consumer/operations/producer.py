@@ -341,7 +341,7 @@ class ProducerOperations:
     # ---- the end
 
     async def close(self, timeout: float | None) -> None:
-        """End the transaction, deliver all records, and shut the producer down.
+        """Abort an open transaction or await its commit, deliver all records, and shut down.
 
         Of several concurrent calls, one shuts the producer down. The others wait until that call ends.
         """

@@ -140,7 +140,7 @@ class LoopThread(Generic[T]):
     def iterate(self, source: Source[R]) -> Iterator[R]:
         """Yield the items of `source` in the calling thread, until the source or the loop ends.
 
-        Items that the source still holds at the end of the loop are yielded too.
+        If the event loop ends, the items that the source still holds are yielded first.
         """
         if self._forked:
             self.check_usable()

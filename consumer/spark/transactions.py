@@ -110,7 +110,7 @@ def write(
     batches: Iterator[RecordBatch],
     send: Callable[[Producer, RecordBatch], None],
 ) -> bool:
-    """Write the rows of a task, unless a marker says that they have been written.
+    """Write the rows of a task, unless its committed marker says that they are already written.
 
     `send` is called for each Arrow batch. Returns whether rows were written.
     """

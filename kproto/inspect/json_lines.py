@@ -61,7 +61,7 @@ def parse_question(line: str | bytes) -> Question:
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at character {error.pos}" if line.strip() else "an empty line"
         raise BadQuestion(f"not JSON: {reason}") from None
-    except BadQuestion:  # Otherwise the next clause would catch it as a ValueError.
+    except BadQuestion:  # It is a ValueError, which the next clause would replace.
         raise
     except ValueError:
         raise BadQuestion("the number has more digits than any Kafka type allows") from None

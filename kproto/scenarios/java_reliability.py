@@ -43,7 +43,7 @@ OPTIONS_ONLY = "it reads options, and runs no group"
 def _resolve_auto_commit(run: ScenarioRun, **options: Any) -> object:
     """Return enable.auto.commit for these options, or "refused: ..." for an error.
 
-    The value, or the errors of Java and kproto, become results of `run`.
+    The value is recorded as a result of `run`. For an error, the errors of Java and kproto are recorded.
     """
     try:
         value: object = consumer_options(options).enable_auto_commit

@@ -1,4 +1,4 @@
-"""Exchanges and generations are written as JSON lines, with their causes and problems."""
+"""JSON lines show a generation's cause, and why an exchange has no response."""
 
 from __future__ import annotations
 

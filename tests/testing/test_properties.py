@@ -208,7 +208,7 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
         ({T0: 5, T1: 0}, []),
         # The batch ends before offset 4 but returns this offset, so the next batch returns it again.
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
-        # A row of the previous batch.
+        # The batch begins with a row of the previous batch.
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),
         # The end of partition T0 is below its start, so the next batch repeats a row.
         ({T0: 2, T1: 0}, []),

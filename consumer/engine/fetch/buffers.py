@@ -287,10 +287,10 @@ class CompletedFetch:
         return columns
 
     def _decode_together(self, *, lent: bool) -> bool:
-        """Decode the fetches of one response together, and return True.
+        """Decode the fetches of one response together if possible, and return whether it was possible.
 
-        Return False if the fetches must be decoded separately, for example because a batch is compressed, or
-        because the fetches have too few records for columns.
+        The fetches must be decoded separately, for example, if a batch is compressed, or if the fetches have
+        too few records for columns.
 
         For small fetches one call of the decoder is faster than several, because each call has a fixed cost.
         This cost equals the cost of decoding a thousand records.

@@ -173,9 +173,9 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _needs_another_report(self, now: int) -> bool:
-        """Return whether the throttling needs another report.
+        """Return whether to report before the next scheduled report: the throttling ends much later.
 
-        Another report is needed if the throttling ends after the next scheduled report, and more than
+        The condition is that the throttling ends after the next scheduled report, and more than
         `FIRST_REPORT_INTERVAL_MS` after the end that was known at the last report.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

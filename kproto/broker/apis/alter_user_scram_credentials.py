@@ -60,7 +60,7 @@ def _user_result(name: str, error: int, message: str | None) -> AlterUserScramCr
 def _faults_by_user(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
     """Return the error and message of each user's first invalid change. Other users are omitted.
 
-    Checks of salted passwords come after all others.
+    As in Kafka, salted passwords are checked last, and only for users without another error.
     """
     faults: dict[str, Fault] = {}
     checked: set[str] = set()

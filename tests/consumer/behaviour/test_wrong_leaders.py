@@ -156,5 +156,6 @@ def test_with_javas_policy_each_poll_raises_the_error_of_an_unreadable_assignmen
     assert len(world.requests_of(a, HeartbeatRequest)) > before
     assert len(world.requests_of(a, JoinGroupRequest)) == joins
     answers.append(HeartbeatRequest)
-    # The coordinator keeps the old member id until its session ends, 45 s after its last heartbeat.
+    # The member rejoins as a new member. The coordinator keeps the old member id until its session times out,
+    # 45 s after the last heartbeat.
     assert world.run(60_000, until=lambda: a.values() == ["a"])
