@@ -312,9 +312,8 @@ def _values_of(row: Any) -> str:
     """Return the type and the allowed values of a broker config, such as "int, at least 1"."""
     from kproto.broker.config_values import ConfigType, Integer
 
-    value_type = row.metadata.get("type") or Integer(
-        row.metadata.get("bits", 32), row.metadata.get("minimum")
-    )
+    metadata = row.metadata
+    value_type = metadata.get("type") or Integer(metadata.get("bits", 32), metadata.get("minimum"))
     name = value_type.config_type.name.lower()
     if not isinstance(value_type, Integer):
         allowed = value_type.fault("?")
@@ -323,9 +322,8 @@ def _values_of(row: Any) -> str:
         return f"{name}: {allowed}" if allowed and name != "boolean" else name
     bounds = {"at least": value_type.minimum, "at most": value_type.maximum}
     texts = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
-    return (
-        ", ".join([name, value_type.allowed or " and ".join(texts)]) if texts or value_type.allowed else name
-    )
+    allowed = value_type.allowed or " and ".join(texts)
+    return f"{name}, {allowed}" if allowed else name
 
 
 def broker_configs() -> str:

@@ -39,7 +39,7 @@ ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)")
 
 
 class Names(NamedTuple):
-    """The names of all attributes in a source, and its strings. f-strings are not searched for attributes."""
+    """The attribute names and string literals of a source. Attributes inside f-strings are not included."""
 
     attributes: frozenset[str]
     strings: frozenset[str]

@@ -409,8 +409,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         The method sends one request to each broker, because a broker lists only the groups that it
         coordinates. `states`, `types` and `protocol_types` are filters; without them all groups are listed.
-        Raises PartialFailure, keyed by node id, for example because brokers before Kafka 2.6 cannot filter by
-        state, and brokers before 3.8 cannot filter by type. Java: Admin.listGroups.
+        Raises PartialFailure, keyed by node id, if the request to a broker fails. For example, brokers before
+        Kafka 2.6 cannot filter by state, and those before 3.8 cannot filter by type. Java: Admin.listGroups.
         """
         plan = group_plans.list_groups(
             self.view,

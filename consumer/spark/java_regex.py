@@ -462,7 +462,7 @@ class _Reader:
     # ---- writing
 
     def literal_expression(self, char: str) -> str:
-        """Return an expression for one character, in both cases if the flag i is set."""
+        """Return an expression that matches one character, in upper and lower case if the flag i is set."""
         if self.ignore_case and char in LETTERS:
             return self.class_expression(frozenset((char.lower(), char.upper())))
         return re.escape(char)

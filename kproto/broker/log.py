@@ -188,7 +188,7 @@ class Log:
         return [(len(self._batches[index]), self._batch_timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch `count` batches after the batch that contains `offset`.
+        """Return the base offset of the batch that is `count` batches after the one that contains `offset`.
 
         Returns the end offset of the log if fewer than `count` batches follow.
         """

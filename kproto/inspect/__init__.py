@@ -1,4 +1,4 @@
-"""Show Kafka traffic as dissected frames, captures, exchanges, diagrams and timelines.
+"""Show Kafka traffic, also from capture files, as dissected frames, exchanges, diagrams and timelines.
 
 An exchange is a request with its response.
 """

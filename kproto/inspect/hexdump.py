@@ -231,7 +231,7 @@ def _read_decimal(text: str, is_named: bool) -> bytes | None:
         re.fullmatch("-?(?:0|[1-9][0-9]{0,2})", number) for number in plain_numbers
     ):
         return None
-    # Erlang prints decimal numbers in <<>>. A single < encloses hex digits.
+    # Erlang prints decimal numbers between << and >>. Between < and >, the digits are hexadecimal.
     looks_like_hex = bracket == "<" or (not bracket and all(len(element) == 2 for element in elements))
     is_single_number = not bracket and len(elements) == 1
     if not is_named and (looks_like_hex or is_single_number):

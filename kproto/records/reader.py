@@ -170,7 +170,7 @@ class AbortedTransactions:
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         # The transactions that begin after the batches read so far, by descending first offset.
         self._pending = sorted(aborted, key=lambda pair: pair[1], reverse=True)
-        # Maps the producer id of each aborted transaction in progress to its first offset.
+        # Producer id -> the first offset of its aborted transaction, if this has begun and not ended so far.
         self._open: dict[int, int] = {}
 
     @property

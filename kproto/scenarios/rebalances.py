@@ -38,7 +38,7 @@ def _heartbeat_ms(run: ScenarioRun) -> int:
 
 
 def _assignors(run: ScenarioRun, *names: str) -> tuple[str, ...]:
-    """Return the assignor of the parameters; without one, those of `names` that the client supports."""
+    """Return the assignor that the parameters name, or else those in `names` that the client supports."""
     if run.parameters.assignor:
         return (run.parameters.assignor,)
     return tuple(name for name in names if name in assignors_of(run.parameters.client or CLIENT))

@@ -124,7 +124,7 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
 
 
 def changes(run: ScenarioRun) -> str:
-    """Describe the parameters that the run changed, and the scenario's values that they replaced."""
+    """Describe the parameters that the run changed, with their new values and those of the scenario."""
     parts: list[str] = []
     for name, value in run.parameters.changed().items():
         values = [_written(name, known) for known in run.replaced.get(name, ())]

@@ -8,8 +8,8 @@ A test can change the broker's passwords, certificates and ACLs.
 
 The broker is always the embedded one, because faults cannot be injected into other brokers.
 
-Calls of the test (`create_topic`, `records`, ...) use a listener without security, on which all operations
-are allowed.
+The calls that the test itself makes (`create_topic`, `records`, ...) use a listener without security. There,
+all operations are allowed.
 """
 
 from __future__ import annotations

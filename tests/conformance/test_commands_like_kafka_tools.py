@@ -1,6 +1,6 @@
 """The commands of kproto print what Kafka's own tools print, on a real Kafka and on the embedded broker.
 
-The tools and the real Kafka have the newest release that kproto's tests know.
+The tools and the real Kafka are of the newest release that kproto is tested with.
 """
 
 from __future__ import annotations

@@ -100,8 +100,9 @@ class Reads:
 def _write_until(
     producer: Producer, topic: str, reads: Reads, partitions: tuple[int, int], most: float
 ) -> None:
-    """Write ten records per second to each partition, until the program has read one of each, for at most
-    `most` seconds.
+    """Write ten records per second to each partition, until the program has read a record of each partition.
+
+    Stop after `most` seconds, even if the program has not.
     """
     end = time.monotonic() + most
     while time.monotonic() < end and not all(reads.offsets.get(partition) for partition in partitions):

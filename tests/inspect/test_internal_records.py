@@ -1,4 +1,4 @@
-"""The keys and values of the topics that Kafka writes are decoded, or rejected with the reason."""
+"""The keys and values of Kafka's internal topics are decoded, or rejected with the reason."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Rules:
 
 * A payload larger than the broker's `telemetry.max.bytes` is not sent. The next push includes its changes.
 
-* A compression codec is not used again if a broker has rejected it, or if its package is missing.
+* A compression codec is not tried again after a broker has rejected it, or if its package is missing.
 """
 
 from __future__ import annotations

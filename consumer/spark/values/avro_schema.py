@@ -301,7 +301,7 @@ class _SchemaParser:
         return tuple(fields)
 
     def read_logical_type(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
-        """Return a type with its logical type.
+        """Return the type `node` with the logical type that its definition names, such as decimal.
 
         A logical type that Spark ignores is ignored. A type that Spark does not ignore, but that cannot be a
         column, is returned as `unsupported`.

@@ -83,7 +83,7 @@ NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
 
 
 B = BlockedOn
-# Transitions that close() causes. The application may call close() inside any other call, even in a callback.
+# Transitions that close() causes. A callback may call close() while any other call is in progress.
 _CLOSE_EDGES = {
     B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
     B.NOTHING: "the call returns",

@@ -1,4 +1,4 @@
-"""`events` of producers reports failures and recoveries, in the thread or loop of the callbacks."""
+"""A producer's `events` callback gets failures and recoveries, in the thread or loop of all callbacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Each error of a fetch or a commit is raised or reported once (M61, M173, M177).
 
-A static member on a broker without JoinGroup v5 raises UnsupportedVersion (M25). A member leaves in every
-version of LeaveGroup (M60).
+A static member that joins on a broker without JoinGroup v5 raises UnsupportedVersion (M25). A member can
+leave with every version of LeaveGroup (M60).
 """
 
 from __future__ import annotations

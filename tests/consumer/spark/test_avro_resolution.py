@@ -313,7 +313,7 @@ def test_a_time_that_cannot_be_read_is_rejected_before_a_task_begins(
         checked(columns, parse_options({**SERVERS, **options}))
 
 
-# ---- types without a column
+# ---- types that cannot be a column
 
 
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:

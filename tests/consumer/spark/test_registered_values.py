@@ -1,6 +1,7 @@
 """A value's header names its schema in a registry and, in Protobuf, its message.
 
-The decoder reads the value with this schema and as this message.
+The decoder reads an Avro value with its registered schema, and a Protobuf value as the message that its
+header names.
 """
 
 from __future__ import annotations

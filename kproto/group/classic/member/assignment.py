@@ -169,7 +169,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
 def _apply_assignment(member: Member, request: Message, response: SyncGroupResponse, out: Actions) -> None:
     """Check the assignment, revoke the owned partitions that it does not contain (M84), and adopt it.
 
-    If the member must not use the assignment, it rejoins, and keeps its owned partitions until the rejoin.
+    If the member must not use the assignment, it keeps the partitions that it owns, and rejoins.
     """
     protocol_error = _protocol_error(member, response)
     if protocol_error is not None:

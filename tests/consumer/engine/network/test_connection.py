@@ -58,7 +58,7 @@ def test_the_first_request_is_api_versions_in_the_highest_version() -> None:
 
 
 def test_api_versions_is_repeated_in_a_version_that_the_broker_knows() -> None:
-    """The response with UNSUPPORTED_VERSION has version 0, and lists the broker's versions (KIP-511)."""
+    """The error response UNSUPPORTED_VERSION has version 0, and lists the supported versions (KIP-511)."""
     new_connection = connection()
     [(correlation, _, _)] = sent(new_connection.opened())
     refusal = versions((18, 0, 2))
