@@ -108,7 +108,7 @@ class ProducerRuntime:
         return await self.wait(last_change, deadline)
 
     def leave_line(self, line: Hashable) -> None:
-        """Remove the calling task from `line`, and wake the tasks that are now first in it."""
+        """Remove the calling task from `line`, and wake the next two tasks of the line."""
 
     async def pause(self) -> None:
         """Let other tasks run."""
@@ -178,7 +178,7 @@ class ProducerRuntime:
             queue()
 
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
-        """Queue a delivery callback. It is called without a lock."""
+        """Queue a delivery callback. The callback runs while no lock is held."""
         self._queue_call(lambda: callback(delivery))
 
     def _queue_call(self, call: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ command may also print other lines, whether or not the block marks their place w
 
 A comment above a block says what the block needs:
 
-    <!-- needs: clients -->     runs only in tests/conformance, with the judge `clients` (or `spark`)
+    <!-- needs: clients -->     runs only in tests/conformance, with other clients (`spark`: with PySpark)
     <!-- script -->             a shell script, which bash runs in an empty directory
     <!-- file: counter.js -->   a complete program in another language, in a file of this name
     <!-- not run: REASON -->    never runs, for this reason

@@ -1,6 +1,6 @@
 """asyncio I/O for the engines: transports and protocols.
 
-The module knows only one part of Kafka's protocol: the size that precedes each response.
+Of Kafka's protocol, the module knows only the size that precedes each response.
 
 The runtime calls `perform` for every action, and gives `Streams` a function that receives every
 `NetworkEvent`. All calls are made in one event loop. Failures, host names, dialers, responses and tokens are
@@ -52,8 +52,7 @@ MAX_READS = 16
 # only the transport reads the socket. (On Windows, other reads would be wrong even with such a flag, because
 # the transport may have a read in progress.)
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
-# The exceptions that opening a connection may raise, for example if no file descriptor is free or the port is
-# invalid.
+# The exceptions that opening a connection may raise, for example because the port is invalid.
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
@@ -83,8 +82,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.report = report
         self.silent = False  # Whether the connection reports no more events.
-        # Whether the broker has responded. If the connection breaks before the first response, its address
-        # counts as failed.
+        # Whether the broker has responded. Until then, a failure counts as a failure of the address.
         self.responded = False
         self.route: _Route | None = None
         # The time of the last progress report about an incomplete response. Before the first report, the time

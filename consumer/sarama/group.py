@@ -15,7 +15,7 @@
 A *session* is the period in which handlers process an assignment.
 
 A *claim* stands for one assigned partition in a session. It is an async iterator over the partition's
-records. A *mark* is the offset after the last record that the handler has processed.
+records. A *mark* is the offset after the last record that the handler has marked as processed.
 
 `group_threads` contains `ConsumerGroup`, the class for threads, which follows the same rules.
 

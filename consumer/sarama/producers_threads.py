@@ -87,7 +87,7 @@ class SyncProducer(Block):
         failures.raise_errors()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait until messages that other threads are sending are delivered or fail; close the producer."""
+        """Wait until the messages of other threads have been delivered or have failed. Close the producer."""
         self._producer.close(timeout)
 
 

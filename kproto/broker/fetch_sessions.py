@@ -182,7 +182,7 @@ class FetchContext:
 
     @property
     def all_partitions(self) -> Collection[Key]:
-        """All partitions of the fetch, including idle partitions."""
+        """All partitions of the fetch, including those that have nothing new to return."""
         session = self.incremental_session
         return session.partitions if session else self.requested
 

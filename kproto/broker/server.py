@@ -227,7 +227,7 @@ class Server:
             jwks = _read_jwks(url)
             return self._settings.signed_tokens(jwks, self._clock.wall_clock)
         except (OSError, ValueError) as error:
-            # ConfigError has the attribute `allowed`, whereas HttpFailed and UnicodeError have `reason`.
+            # A ConfigError explains itself in `allowed`, and HttpFailed and UnicodeError in `reason`.
             reason = getattr(error, "allowed", getattr(error, "reason", error))
             allowed = f"allowed: file:, http: or https: with the keys of an issuer (JWKS); {reason}"
             address = shown(url) if "@" in url else url

@@ -65,7 +65,7 @@ def _first_sentence(number: str) -> str:
 
 
 def _rule_description(number: str) -> str:
-    """Return a rule's text, the cells that apply it, and the source code of its tests."""
+    """Return a rule's text, the cells of the state machines' tables that keep it, and its tests' source."""
     from ..inspect import rules
 
     text = " ".join(rules.definitions().get(number, "(the text is in the source distribution)").split())

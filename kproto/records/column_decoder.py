@@ -45,7 +45,7 @@ _MIN_LANES = 40
 # hardly more for this number.
 _TARGET_LANES = 256
 # A run consists of consecutive records of equal size. A run with fewer records than this is short. If most
-# runs are short, batches are read in parallel.
+# runs are short, batches are read in lanes, one record of each lane at a time, instead of run by run.
 _MIN_RUN = 4
 # If the runs that one search finds contain fewer records than this, reading in parallel is faster.
 _MIN_RECORDS_PER_SEARCH = 500
@@ -195,7 +195,7 @@ def _find_starts_by_runs(windows: Windows, batches: BatchArrays) -> Int64s | Non
     batch, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
     order = np.argsort(batch, kind="stable")
     steps = np.repeat(size[order], run[order])
-    # The step from a batch's last record to the next batch includes the gap between the batches.
+    # The step from a batch's last record to the next batch includes the bytes between the batches' records.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
     # Each record starts at the sum of the steps of all records before it. The first step leads from the start
     # of the arena to the first record.

@@ -409,8 +409,8 @@ def _read_in_place(
     positions = addresses - _memory_address(data)
     if (np.diff(positions) < 0).any():
         return None
-    # The positions in `table` are relative to the start of the batch's part. In `shifted` they are relative
-    # to the start of the buffer.
+    # The positions in `table` are relative to the start of the part that contains the batch. In `shifted`
+    # they are relative to the start of the buffer.
     shifted = table.copy()
     shifted[AT] += positions[table[PART]]
     shifted[STOP] += positions[table[PART]]

@@ -346,7 +346,10 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
-        """Return the bytes of `value`. Raises EncodeError if `value` is not bytes-like, or was released."""
+        """Return the bytes of `value`.
+
+        Raises EncodeError if `value` is not bytes-like, or is a released memoryview.
+        """
         buffer = value
         try:
             if isinstance(buffer, bytes | bytearray | memoryview):

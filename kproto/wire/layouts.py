@@ -37,8 +37,8 @@ import msgspec
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# One call reads at most `MAX_ELEMENTS` elements and `MAX_BYTES` bytes. If the elements turn out to have other
-# lengths than the layout, the work of this call is wasted. The limits bound this waste.
+# One call reads at most `MAX_ELEMENTS` elements and `MAX_BYTES` bytes. If elements do not have the lengths
+# that the layout assumes, the work of this call is wasted. The limits bound this waste.
 MAX_BYTES = 65_536
 
 # The maximum number of layouts, and of compiled loops, that are kept for one array of a message class.

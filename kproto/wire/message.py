@@ -108,7 +108,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def slot(self) -> str:
-        """The name of the attribute that holds the field's value or LAZY."""
+        """The name of the attribute that holds the field's value, or LAZY until the field is first read."""
         return f"_{self.name}" if self.is_lazy else self.name
 
     def get(self, struct: Struct) -> Any:

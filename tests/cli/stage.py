@@ -112,8 +112,8 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
-        # An error must have the form --option='value'. The form NAME='--option' would present the option as
-        # the value of NAME.
+        # An error message must show an option as --option='value'. In NAME='--option', the option would look
+        # like the value of NAME.
         assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 

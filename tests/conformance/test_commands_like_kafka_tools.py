@@ -199,7 +199,7 @@ def test_commands_about_the_cluster_print_what_kafkas_tools_print(
 def test_commands_about_users_and_configs_print_what_kafkas_tools_print(
     bootstrap: str, tools: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Compare the lines about quotas, ACLs, credentials, configs and transactions."""
+    """The lines about quotas, ACLs, credentials, configs and transactions are equal."""
 
     def kafka(name: str, words: str) -> list[list[str]]:
         return theirs(tools, bootstrap, name, *words.split())

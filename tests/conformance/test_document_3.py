@@ -146,7 +146,7 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
         at_once({walk: walk.close for walk in walks})
 
 
-# -- the two examples -------------------------------------------------------------------------------------
+# -- the document's two examples: automatic and manual commits -----------------------------------------------
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:

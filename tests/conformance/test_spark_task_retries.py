@@ -2,8 +2,8 @@
 
 A query returns each row once, even if an executor dies with its shuffle files while the logs grow.
 
-A sink writes each row at least once, or exactly once with transactions. Afterwards no connection to the
-broker is open.
+Even if tasks are repeated, a sink writes each row at least once, or exactly once with transactions. After the
+query, no connection to the broker is open.
 """
 
 from __future__ import annotations

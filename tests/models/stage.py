@@ -6,8 +6,8 @@
     assert stage.run(until=lambda: a.has_printed("assigned"))
     a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
-A member executes the commands of the original clients' drivers. An original and its model print the same
-text.
+A driver is a program that executes commands with an original client, and prints what happens. A member of the
+stage executes the same commands with a model, and prints the same text.
 
 Requests are printed in the format of the recording proxy of tests/conformance, with names instead of member
 ids.

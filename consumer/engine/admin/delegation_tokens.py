@@ -35,7 +35,8 @@ from .plan import Plan, expect_response, require_version
 class DelegationToken(msgspec.Struct, frozen=True):
     """A delegation token: a client can authenticate with it instead of its own credentials.
 
-    A client logs in by SCRAM with `token_id` as the user name and `hmac_as_base64` as the password.
+    A client logs in by SCRAM with `token_id` as the user name, `hmac_as_base64` as the password, and SCRAM's
+    extension tokenauth=true. kproto's clients send the extension if `sasl_token_auth` is set.
 
     `owner`, `token_requester` and `renewers` are principals such as "User:alice".
 

@@ -417,8 +417,8 @@ class Fetcher:
     ) -> None:
         """Back off from the broker after a fetch without a response.
 
-        A broken connection or a timeout is only logged, and partitions that were read from the broker as a
-        follower return to their leaders. Any other error is raised by poll.
+        A broken connection or a timeout is only logged. Partitions whose follower is this broker are then
+        fetched from their leaders again. Any other error is raised by poll.
         """
         core = self._core
         session.on_failure()

@@ -351,8 +351,8 @@ class NetworkClient:
 
         If a connection to the address has led to another broker (KIP-1242), the result is None until the
         metadata lists a different broker there. Meanwhile the client connects without an expected broker. So
-        the client also works if a proxy changes the node ids, or if the metadata is wrong. Java's client
-        does not.
+        the client also works if a proxy changes the node ids, or if the metadata is wrong. Java's client does
+        not work in these cases.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:

@@ -7,7 +7,8 @@ Rules:
 
 * The size of a batch is measured after encoding and compression.
 
-* The durations of flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
+* The durations of flush, begin, commit, abort and send_offsets, and the times for which `send` waits for
+  metadata or memory, are measured in ms.
 
 * The first begin() also requests the producer id. The duration of this begin() is recorded in the metric of
   Java's initTransactions.

@@ -23,10 +23,10 @@ _DAY_US = 24 * 3600 * 1_000_000
 def read_leaf(
     lanes: Lanes, lane_ids: Ints, writer: AvroNode, reader: AvroNode, target: Any, path: str
 ) -> Column:
-    """Read the next value of each lane in `lane_ids`, for a type that contains no other types.
+    """Read the next value of a type that contains no other types, for each lane in `lane_ids`.
 
-    Return a column of the type `target`, or None if `target` is None. `path` names the field in error
-    messages.
+    A lane reads one row (see `lanes`). Return a column of the type `target`, or None if `target` is None.
+    `path` names the field in error messages.
     """
     match writer.kind:
         case "null":

@@ -1,4 +1,4 @@
-"""The types that the formats share: the options of a column, and the functions of a format's module."""
+"""Types that all value formats share: a column's options, and the functions that a format's module has."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ reports the partition as owned. Until that member has revoked the partition, no 
 result of `assign`.
 
 If all members subscribe to the same topics, their numbers of partitions differ by at most one (R220). With
-the range assignor, this holds within each topic.
+the range assignor, this holds only within each topic, and not for the sum over several topics.
 """
 
 from __future__ import annotations

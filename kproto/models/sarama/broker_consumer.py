@@ -3,7 +3,7 @@
 All consumed partitions of the broker share the loop.
 
 * A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. After
-  the first one, it waits 100 ms for further partitions (M186).
+  a new one, it waits 100 ms for further ones (M186).
 
 * Before every request, the *fetcher* (subscriptionConsumer) takes the collected partitions. No fetch starts
   while the manager collects.

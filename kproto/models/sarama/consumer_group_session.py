@@ -229,7 +229,7 @@ class Heartbeat(Routine):
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
 
     def stop(self) -> None:
-        """End the heartbeat loop of a released session. At its end the loop wakes the group ("stopped")."""
+        """End the heartbeat loop of a released session. At the loop's end, the group receives "stopped"."""
         self.dying = True
         self.session.client.wake(self, "check")
 

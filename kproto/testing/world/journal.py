@@ -206,7 +206,7 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
     """Read the output of `save`: the arguments of the world, and its commands.
 
     `save` writes only the names of assignors, and `assignors` supplies the assignors of these names. Raises
-    ConfigError if one of them is missing, or if `save` cannot have written a line.
+    ConfigError if an assignor is missing, or if a line does not have the form that `save` writes.
     """
     assignors_by_name = {assignor.name: assignor for assignor in assignors}
     arguments: dict[str, Any] | None = None

@@ -246,8 +246,8 @@ def test_the_time_between_polls_is_that_between_their_starts() -> None:
     assert calls(sensors, 5_000).value("time-between-poll-avg") == (0 + 400 + 600) / 3
     assert calls(sensors, 5_000).value("time-between-poll-max") == 600
     assert calls(sensors, 5_000).value("last-poll-seconds-ago") == 3
-    # Java divides the time in a poll by the sum of this time and the time since the previous poll began: 100
-    # of 100 ms, 0 of 400 ms, and 200 of 800 ms.
+    # Java divides the time in a poll by the sum of this time and the time between the starts of the previous
+    # poll and of this one: 100 of 100 ms, 0 of 400 ms, and 200 of 800 ms.
     assert calls(sensors, 5_000).value("poll-idle-ratio-avg") == 1.25 / 3
 
 

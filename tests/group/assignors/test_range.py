@@ -12,9 +12,9 @@ from tests.rules import rule
 def in_ranges(
     topics: dict[str, int], racks: dict[str, str] | None = None, **members: Subscription
 ) -> dict[str, str]:
-    """Assign ranges. `racks` contains the racks of the replicas as text.
+    """Assign ranges. `racks` maps a topic to the racks of its replicas, one word for each partition.
 
-    In {"t": "ab b -"}, t-0 has replicas in the racks a and b, t-1 in b, and t-2 in none.
+    With {"t": "ab b -"}, t-0 has replicas in the racks a and b, t-1 in b, and t-2 in none.
     """
     where = {
         t: [frozenset(word.replace("-", "")) for word in words.split()] for t, words in (racks or {}).items()

@@ -30,7 +30,8 @@ def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
 def mixed_run(seed: int) -> World:
     """Return a world in which two members have run with faults.
 
-    The faults are a network delay and a crash. Partitions are added, and the coordinator and a leader move.
+    The faults are a network delay and the crash of a member. In addition, partitions are added, and the
+    coordinator and the leader of a partition move.
     """
     world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
     world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)

@@ -1,4 +1,4 @@
-"""A world rejects coroutine functions and wrong results, and survives callback exceptions."""
+"""A world rejects callbacks that are coroutine functions, and continues after a callback has raised."""
 
 from __future__ import annotations
 

@@ -76,9 +76,9 @@ def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> No
 
 
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Rejoin if the DescribeGroups request that checks an inherited assignment cannot be sent.
+    """Rejoin if a restarted static leader cannot send the DescribeGroups request.
 
-    A restarted static leader inherits the assignment of the process that it replaces (KIP-814).
+    With the request it checks the assignment that it inherits from the process that it replaces (KIP-814).
     """
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)

@@ -206,7 +206,7 @@ def test_a_commit_of_a_deleted_topic_does_not_replace_the_initial_commit_of_the_
 
 @pytest.mark.rule("M206")
 def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_initial_commit() -> None:
-    """The delayed response arrives after the client has noticed that the topic was re-created."""
+    """The response to the OffsetCommit arrives after the client has noticed that the topic was re-created."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     a = member_at(world, OffsetFetchRequest, session_timeout_ms=30_000, metadata_max_age_ms=500)
     world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=2_000)
