@@ -1,11 +1,11 @@
-"""Configure all tests: Hypothesis profiles, and the selection of external judges.
+"""Configure all tests: Hypothesis profiles, and the external judges, programs that check kproto.
 
 pytest                        quick: tests without an external judge; tests/conformance is not collected
 KPROTO_JUDGES=available       also the tests of each judge that is installed
 KPROTO_JUDGES=required        also the tests of all judges; a missing judge or package is a failure (as in CI)
 KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws; quick deselects the slow tests,
                               which are marked thorough
-KPROTO_SEED=NUMBER|random     the seed of random schedules and plays; without it, quick and ci draw the same
+KPROTO_SEED=NUMBER|random     the seed of random schedules and inputs; without it, quick and ci draw the same
                               ones in every run, and soak draws new ones
 """
 

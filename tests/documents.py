@@ -56,7 +56,7 @@ class Block:
 
     @property
     def needs(self) -> str:
-        """Return the judge (such as `clients`) that the block needs, or "" if it needs none."""
+        """Return what the block needs, such as other clients ("clients"), or "" if it needs nothing."""
         return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
 
     @property

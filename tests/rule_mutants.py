@@ -1,7 +1,8 @@
-"""Mutate the cells of the group's tables, and run the tests of each rule.
+"""Break the cells (event, state) of the group's state tables one by one, and run the tests of each rule.
 
-Every rule must be *pinned*: at least one mutant of one of its cells makes a test of the rule fail. A cell of
-a rule lists the rule's number. A test of a rule is a test in tests/group that is marked with the number.
+Every rule must be *pinned*: at least one mutant (a broken variant) of one of its cells makes a test of the
+rule fail. A cell of a rule lists the rule's number. A test of a rule is a test in tests/group that is marked
+with the number.
 
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules

@@ -17,7 +17,7 @@ FIRST = int(os.environ.get("KPROTO_SEED") or 1)
 
 
 def seeds(count: int, behind: int = 0) -> range:
-    """Return `count` seeds of this run. The first `behind` seeds are left to other tests."""
+    """Return `count` seeds of this test run. The first `behind` seeds are left to other tests."""
     return range(FIRST + behind, FIRST + behind + count)
 
 

@@ -171,7 +171,7 @@ def f():
     ]
 
 
-# -- circles
+# -- import cycles
 
 
 @cache
@@ -249,7 +249,7 @@ def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
-# -- I/O
+# -- imports of clocks, threads, sockets and random sources
 
 
 def test_the_protocol_uses_no_clock_thread_socket_or_random_source() -> None:
@@ -263,7 +263,7 @@ def test_the_protocol_uses_no_clock_thread_socket_or_random_source() -> None:
     assert breaches == []
 
 
-# -- tests
+# -- the places and names of tests
 
 
 def test_every_folder_of_tests_mirrors_a_package() -> None:

@@ -1,4 +1,4 @@
-"""State machines reject incomplete tables, illegal moves, and steps that their cells do not allow."""
+"""State machines reject incomplete tables, and moves that a cell (event, state) does not list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule in a cell of a group's table has a test that fails if the cell is mutated."""
+"""Each rule of the group's state tables has a test that fails if a handler for the rule is replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_each_mutant_is_the_only_one_in_the_table_that_the_tests_use() -> None:
 
 
 def assert_pinned(*numbers: str) -> None:
-    """Fail if these rules, by default all, are not pinned.
+    """Fail unless a test of each rule, by default of all, detects a broken handler.
 
     The mutants change the tables of the state machines, so they run in a separate process.
     """

@@ -203,7 +203,7 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     assert two_brokers.ask(2, rejoin, 3) is None
 
 
-# Groups.
+# Group coordinators.
 
 # Two group names: by their hashes, broker 1 coordinates the first group, and broker 2 the second.
 FIRSTS, SECONDS = "f", "g"
@@ -275,7 +275,7 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
     assert ask(two_brokers, 2, request, 4).coordinators[0].node_id == 2
 
 
-# Transactions.
+# Transaction coordinators.
 
 # Two transactional ids: by their hashes, broker 1 coordinates the first, and broker 2 the second.
 ON_ONE, ON_TWO = "x", "y"

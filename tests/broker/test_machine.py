@@ -192,7 +192,7 @@ def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(c
 
 def test_an_oversized_join_response_does_not_affect_other_members(stage: Stage) -> None:
     long, second_client = stage.client(), stage.client()
-    long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # It becomes a member.
+    long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # `long` becomes a member.
     second_client.send(join_request(), 3)
     stage.wait(120_000)
     assert stage.closed == {}

@@ -1,4 +1,4 @@
-"""`kproto rules` prints a rule's text, the state-machine cells that apply it, and its tests."""
+"""`kproto rules` prints a rule's text, the (event, state) pairs whose handlers apply it, and its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kproto watch` prints the exchanges that its filters select, and a summary at the end."""
+"""`kproto watch` prints the requests and responses that its filters select, and a summary at the end."""
 
 from __future__ import annotations
 

@@ -577,5 +577,5 @@ CALLS: Final[dict[str, Callable[[Stage], None]]] = {
     for name, function in list(globals().items())
     if callable(function) and hasattr(Admin, name) and not name.startswith("_")
 }
-# Methods that send no request, and `run`, which runs a plan of the caller.
+# Methods that send no request, and `run`, which sends the requests that a generator of the caller yields.
 WITHOUT_REQUEST: Final = {"close", "kill", "metrics", "run", "view"}

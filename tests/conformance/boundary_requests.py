@@ -3,8 +3,8 @@
 A request is drawn field by field from its declaration. Few fields get an odd value, because the broker often
 rejects a request at its first odd value and does not read the rest.
 
-The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids of topics, producers
-and members that the broker chose.
+The same seed draws the same request for two brokers. A `Scene`, the test data of one broker, supplies the ids
+of topics, producers and members that this broker chose.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 class Scene:
     """The test data of one broker.
 
-    The scenes of two compared brokers have topics with the same names but different topic ids.
+    Two compared brokers have topics with the same names but different topic ids.
     """
 
     title: str
@@ -199,7 +199,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "key": ([*groups, *txns], odd_groups),
         "coordinator_keys": ([*groups, *txns], odd_groups),
         "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
-        # The empty group id is not drawn. A commit would create this group, and the next scene would find it.
+        # The empty group id is not drawn. A commit would create this group, and later requests would find it.
         "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "generation_id": ([scene.generation], edges(32)),
@@ -288,7 +288,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "UserName.name": ([name("u")], ["", name("é")]),
         "ScramCredentialDeletion.name": ([name("u")], ["", name("é")]),
         "ScramCredentialUpsertion.name": ([name("u")], ["", name("é")]),
-        # No client id or user has these names, so the quotas of a scene apply to no client of the tests.
+        # No client id or user has these names, so the drawn quotas apply to no client of the tests.
         "entity_type": (["user", "client-id", "user"], ["ip", "", "group", "User"]),
         "entity_name": ([name("u")], ["", name("é")]),
         "match_type": ([0], edges(8)),

@@ -190,14 +190,14 @@ class Side:
         )
 
     def settle(self) -> None:
-        """Wait until the markers of the scene's transaction have been written."""
+        """Wait until the markers of this broker's transaction have been written."""
         request = DescribeTransactionsRequest(transactional_ids=[self.scene.name("x")])
         self.until(
             request, 0, lambda response: "Prepare" not in response.transaction_states[0].transaction_state
         )
 
     def describe(self) -> dict[str, Any]:
-        """Describe the scene: topics, offsets, configs, committed offsets, transactions and quotas."""
+        """Describe the test data: topics, offsets, configs, committed offsets, transactions and quotas."""
         name = self.scene.name
         n = self.scene.count
         state: dict[str, Any] = {}
@@ -315,7 +315,7 @@ def listing_everything(api: str, request: Any) -> bool:
 
 
 class Pair:
-    """A real Kafka and the embedded broker, each with a scene whose title is `title`."""
+    """A real Kafka and the embedded broker, each with test data whose names begin with `title`."""
 
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
@@ -374,7 +374,7 @@ class Pair:
             )
 
     def effect_differences(self) -> Iterator[str]:
-        """Yield the differences between the states of the two scenes."""
+        """Yield the differences between the states of the two brokers."""
         ours = self.sides[1].describe()
         end = time.monotonic() + PATIENCE
         while (kafka := self.sides[0].describe()) != ours and time.monotonic() < end:
@@ -398,7 +398,7 @@ def everything_of(api: str, request: Any) -> str | None:
 
 
 def keep_own_entries(answer: Any, where: str, scene: Scene) -> Any:
-    """Remove entries of other scenes from a response that lists everything."""
+    """Remove the entries of other tests from a response that lists everything."""
     names = ("name", "topic", "group_id", "transactional_id")
     for entry in getattr(answer, where):
         if hasattr(entry, "log_dir"):

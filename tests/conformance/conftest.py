@@ -1,4 +1,6 @@
-"""Fixtures for the outside judges: Kafka's jars, a real broker, Java. `judges.py` finds or starts them."""
+"""Fixtures for the judges, programs that check kproto: Kafka's jars, a real broker, Java. `judges.py` finds
+or starts them.
+"""
 
 from __future__ import annotations
 

@@ -54,8 +54,9 @@ class Place(NamedTuple):
 
 
 def run_place(kind: str) -> Iterator[Place]:
-    """Run an embedded broker or a real Kafka behind a proxy, and yield its `Place`. Fixtures yield from this
-    generator.
+    """Run an embedded broker or a real Kafka behind a proxy, and yield it with its clients as a `Place`.
+
+    Fixtures yield from this generator.
     """
     port = judges.free_port()
     with ExitStack() as stack:

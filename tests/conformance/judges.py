@@ -1,6 +1,7 @@
-"""The outside judges: Kafka's jars, a real broker, Java. The fixtures in conftest.py use them.
+"""The judges, programs that check kproto: Kafka's jars, a real broker, Java.
 
-If a judge is unavailable, the test is skipped with a reason. With `KPROTO_JUDGES=required`, the test fails.
+The fixtures in conftest.py use this module. If a judge is unavailable, the test is skipped with a reason.
+With `KPROTO_JUDGES=required`, the test fails.
 """
 
 from __future__ import annotations

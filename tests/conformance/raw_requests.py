@@ -1,7 +1,8 @@
 """Scripts of raw requests, run against a coordinator, the embedded broker or a real Kafka.
 
-The head of `raw_requests.txt` explains the format. A `ScriptRunner` sends a script's requests to a `Scene`.
-Member ids are replaced by names, so the responses are the same in every run.
+The head of `raw_requests.txt` explains the format. A `ScriptRunner` sends a script's requests to a `Scene`: a
+broker, or a coordinator without a broker. Member ids are replaced by names, so the responses are the same in
+every run.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _line(number: int, text: str) -> Line:
     )
 
 
-# Scenes.
+# The tested brokers and coordinators.
 
 
 class Connection(Protocol):
@@ -323,7 +324,7 @@ class Actor:
 
 
 class ScriptRunner:
-    """Sends the requests of scripts to a scene, which is a coordinator or a broker."""
+    """Sends the requests of scripts to a coordinator or a broker."""
 
     def __init__(self, scene: Scene, group: str) -> None:
         scene.prepare(group)

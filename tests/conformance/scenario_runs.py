@@ -1,6 +1,6 @@
 """Run client scenarios, and return the members' requests and events without details that vary between runs.
 
-`KPROTO_PLAYS=FOLDER` writes the recordings.
+`KPROTO_PLAYS=FOLDER` writes the recorded requests and events to a folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Boundary requests to a real Kafka and to the embedded broker have the same responses and effects.
 
-A case is a set of APIs, and runs several scenes. A scene is a sequence of random requests of these APIs.
+A case is a set of APIs. It runs several scenes: sequences of random requests of these APIs.
 
 `KPROTO_SEED` is the seed of the random scenes. `KPROTO_ALL_PLAYS=1` runs many more scenes (tox -e soak).
 """
@@ -22,7 +22,7 @@ from tests.conformance.client_scenarios import RUN_ALL, SEED
 
 SCENES: Final = 25 if RUN_ALL else 2
 REQUESTS: Final = 20
-# The probabilities that a field gets an unusual value. Each scene draws one of them.
+# The probabilities that a field gets an unusual value. Each scene (a sequence of requests) draws one of them.
 ODD: Final = (0.08, 0.25)
 
 ALONE: Final = (
@@ -47,7 +47,7 @@ TOGETHER: Final = (
      "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
-# Scenes in which the two brokers differed before a fix. Every run includes these scenes.
+# Sequences of requests to which the two brokers once responded differently. Every run includes them.
 FOUND: Final = ((411834, TOGETHER[4], 1),)
 
 

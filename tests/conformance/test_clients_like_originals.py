@@ -6,7 +6,7 @@ Each scenario runs twice on one broker: with the original and with the model. Ea
 topic.
 
 A run draws a quarter of the scenarios. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `KPROTO_PLAYS=FOLDER`
-writes the recordings to a folder.
+writes the recorded requests and events to a folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A transaction coordinator with scripted error codes.
 
-`Script` answers requests in a simulated world. `Coordinator` answers requests on a real socket.
+`Script` answers requests in a simulated cluster. `Coordinator` answers requests on a real socket.
 """
 
 from __future__ import annotations

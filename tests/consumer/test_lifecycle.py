@@ -308,7 +308,7 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     assert caught.value.__traceback__ is not None
 
 
-# ---- a bug inside
+# ---- a bug inside the client
 
 
 class Outcome(BaseException):

@@ -102,7 +102,7 @@ def test_an_expired_poll_interval_names_the_option(
     assert "consumer poll timeout has expired. (max_poll_interval_ms=300)" in caplog.text
 
 
-# ---- handlers that fail
+# ---- log handlers that fail
 
 
 class FailingHandler(logging.Handler):

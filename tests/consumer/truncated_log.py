@@ -18,7 +18,7 @@ GROUP: dict[str, Any] = {
 
 
 def committed_world() -> World:
-    """Return a world with ten records of epoch 0. A group has read them, and has committed offset 10."""
+    """Return a cluster with ten records of epoch 0. A group has read them, and has committed offset 10."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(5)))
     world.write("t", 0, *map(str, range(5, 10)))

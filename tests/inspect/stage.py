@@ -1,4 +1,4 @@
-"""Helpers for the inspect tests: captures written byte by byte, and exchanges with their diagrams."""
+"""Helpers for the inspect tests: captures written byte by byte, and requests with their responses."""
 
 from __future__ import annotations
 

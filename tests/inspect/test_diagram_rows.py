@@ -1,4 +1,4 @@
-"""A diagram draws notable exchanges, counts repeated ones, and marks rebalances."""
+"""A diagram draws notable requests with their responses, counts repeated ones, and marks rebalances."""
 
 from __future__ import annotations
 

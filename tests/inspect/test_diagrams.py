@@ -1,4 +1,4 @@
-"""A timeline draws lanes, bars, generations and marks at the x positions of their times."""
+"""A timeline draws members (lanes), their partitions (bars) and generations at the x of their times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kproto.inspect.timeline import GroupEvent, Kind
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SVG = "{http://www.w3.org/2000/svg}"
-# The height of a lane with two partitions, and the top of lane number n.
+# The height of a member's lane with two partitions, and the top of lane number n.
 LANE = 2 * 9 + 8
 
 

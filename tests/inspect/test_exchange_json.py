@@ -1,4 +1,4 @@
-"""JSON lines show a generation's cause, and why an exchange has no response."""
+"""JSON lines show a generation's cause, and why a request has no response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy records exchanges, replaces only addresses in responses, and hides credentials."""
+"""A proxy records requests and responses, replaces only addresses in responses, and hides credentials."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def join(world: World, name: str, model: ModuleType | None = None, **options: An
 
 
 def pair(model: ModuleType | None = None) -> tuple[World, Any, Any]:
-    """Return a world in which the members a and b own one partition each."""
+    """Return a simulated cluster in which the members a and b own one partition each."""
     world = World({"t": 2, "u": 1}, seed=1)
     a, b = join(world, "a", model), join(world, "b", model)
     assert world.run(20_000, until=lambda: len(a.owned) == len(b.owned) == 1)

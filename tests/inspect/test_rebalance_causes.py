@@ -1,4 +1,4 @@
-"""`RebalanceCauses` infers the cause of a generation from exchanges that it receives one by one."""
+"""`RebalanceCauses` infers the cause of a generation from requests and responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, Join
 
 
 class Group:
-    """A group with the leader "a", whose exchanges are passed to a `RebalanceCauses`."""
+    """A group with the leader "a", whose requests and responses are passed to a `RebalanceCauses`."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

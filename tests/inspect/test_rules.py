@@ -1,4 +1,4 @@
-"""`kproto.inspect.rules` finds each rule's definition, the table cells that follow it, and its tests."""
+"""`kproto.inspect.rules` finds each rule's definition, its cells (event, state) in tables, and its tests."""
 
 from __future__ import annotations
 

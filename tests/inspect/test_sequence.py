@@ -1,4 +1,4 @@
-"""A sequence diagram draws lanes, arrows, notes and shaded areas, and does not truncate texts that fit."""
+"""A sequence diagram draws a lane per participant, arrows and notes, and truncates no text that fits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(element: Element, *names: str) -> list[float]:
 
 
 def lanes(svg: Element) -> dict[str, float]:
-    """Return the x position of each lane's name."""
+    """Return the x position of each participant's name."""
     return {element.text or "": numbers(element, "x")[0] for element in of_class(svg, "name")}
 
 

@@ -1,4 +1,4 @@
-"""The outcomes of transactions are derived from their exchanges."""
+"""The outcomes of transactions are derived from their requests and responses."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class StageMember:
         offered = {key: (api.min_version, api.max_version) for key, api in served_versions().items()}
         self.do(c.Started((("broker", 9092),), offered))
 
-    # ---- for tests
+    # ---- methods that tests call
 
     @property
     def requests(self) -> list[str]:

@@ -164,7 +164,7 @@ def peak() -> int:
 
 
 class NotOver(BaseException):
-    """The run took `MOST_LINES`."""
+    """Raised when a reader has run `MOST_LINES` lines without an end."""
 
 
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, int]:

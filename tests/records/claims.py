@@ -1,4 +1,4 @@
-"""Claims about the encoding and decoding of record batches.
+"""Properties (claims) of the encoding and decoding of record batches.
 
 Each claim is a function that checks kproto.records, or a mutant: a copy of it with one changed line.
 """

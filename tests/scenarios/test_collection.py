@@ -1,4 +1,4 @@
-"""Scenarios' claims hold, equal seeds give equal runs, and no text of a scenario is missing."""
+"""The claims of each scenario hold, equal seeds give equal runs, and no text of a scenario is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-# The maximum number of turns of a scenario in all of its worlds. This many turns take about 1 s of CPU.
+# The maximum number of turns (events) in all simulated clusters of a scenario. This many turns take about
+# 1 s of CPU.
 TURNS = 20_000
 # The scenarios that take 0.2 to 5 s of CPU each.
 SLOW = {"S0-15", "S4-2", "S2-17", "S2-18", "S2-19", "S2-39", "S2-42", "S2-43", "S2-46", "S3-7", "S3-19a"}
@@ -198,7 +199,7 @@ def test_eager_stops_all_partitions_and_cooperative_only_those_that_move() -> No
     assert cooperative.stood_still == 1
 
 
-# -- the command
+# -- the command `kproto scenario`
 
 
 def test_the_list_has_one_line_per_scenario(capsys: pytest.CaptureFixture[str]) -> None:

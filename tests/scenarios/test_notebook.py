@@ -1,4 +1,4 @@
-"""A notebook shows a world as a timeline, with the cause of each generation."""
+"""A notebook shows a world (a simulated cluster) as a timeline, with the cause of each generation."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ CHANGED: dict[str, Any] = {
     "polls": 6,
     "poll_timeout_ms": 700,
 }
-# The scenarios that run many worlds or long ones. A test runs a scenario twice, which takes from 0.2 s to
-# several seconds for these scenarios.
+# The scenarios that simulate many clusters, or one for long. A test runs a scenario twice, which takes from
+# 0.2 s to several seconds for these scenarios.
 SLOW = {"S0-15", "S3-7", "S3-19g", "S4-2"}
 SLOW |= {f"S1-{n}" for n in (1, 2, 3, 4, 5, 8, 9, 11, 14, 16, 17, 20, 21, 22, 24, 25, 26, 27)}
 SLOW |= {f"S2-{n}" for n in (17, 18, 19, 22, 23, 25, 26, 31, 39, 42, 43, 46)}

@@ -1,4 +1,4 @@
-"""Mutants of the engine, each with the invariant that it must break: NAME -> (change, invariant).
+"""Mutants (mistakes to patch into the engine), each with the invariant that it must break.
 
 A mutant that breaks no invariant shows an untested rule. An invariant that no mutant breaks may still be
 correct.
@@ -213,7 +213,7 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
     patch.setattr(OffsetLookup, "_back_off_longest", look_up)
 
 
-# ---- ends
+# ---- calls that must end
 
 
 @mutant(invariants.every_future_ends)
@@ -253,7 +253,7 @@ def errors_are_not_raised(patch: Patch) -> None:
     patch.setitem(engines.TABLE, ev.Take, take_without_errors)
 
 
-# ---- progress
+# ---- partitions that must be read on
 
 
 @mutant(invariants.what_is_owned_is_read)

@@ -149,7 +149,7 @@ class BalancesThatIgnoreLosses(Balances):
     kind: ClassVar = IgnoresLosses
 
 
-# ---- what is found
+# ---- the defects that `kproto.testing.groups` finds
 
 
 def test_the_state_of_a_killed_application_is_gone() -> None:

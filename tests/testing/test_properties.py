@@ -39,7 +39,7 @@ GROUPS = st.tuples(
 )
 Group = tuple[dict[str, int], dict[str, list[str]]]
 
-# ---- I6
+# ---- I6: assignors
 
 
 def assignment_of(assign: Callable[..., object], group: Group) -> Callable[[], object]:
@@ -89,7 +89,7 @@ def test_an_assignor_that_is_not_a_function_is_found(assign: Callable[..., objec
         an_assignor_is_a_function(assignment_of(assign, group), times=20)
 
 
-# ---- I18
+# ---- I18: decoders
 
 
 DECODERS: dict[str, Callable[[bytes], object]] = {
@@ -194,7 +194,7 @@ def test_a_coroutine_function_is_rejected() -> None:
         an_assignor_is_a_function(dict, times=1)
 
 
-# ---- I20; tests/consumer/spark/test_stream.py checks it with the real reader of batches
+# ---- I20: readers of batches; tests/consumer/spark/test_stream.py checks it with the real reader of batches
 
 
 def test_a_batch_whose_rows_fill_it_is_whole() -> None:

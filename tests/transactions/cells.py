@@ -1,4 +1,7 @@
-"""The error codes that a cell of the transaction coordinator sends, for `tests.machines.check_cells`."""
+"""The error codes that a cell (event and state) of the transaction coordinator's table sends.
+
+`tests.machines.check_cells` compares them with the codes that the cell declares.
+"""
 
 from __future__ import annotations
 

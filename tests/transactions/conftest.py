@@ -1,4 +1,4 @@
-"""Every step of the transaction coordinator is checked against its cell of the table."""
+"""Check each step of the transaction coordinator against its cell (event and state) of the state table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction coordinator's table is complete, and `step` rejects events and requests without a cell."""
+"""The transaction coordinator's table has a cell for each event and state; `step` rejects unknown events."""
 
 from __future__ import annotations
 

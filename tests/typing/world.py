@@ -1,4 +1,4 @@
-"""The types of worlds. mypy --strict and pyright check the module; it never runs."""
+"""The types of worlds (simulated clusters). mypy --strict and pyright check the module; it never runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for the wire tests: every message, the real codecs, and mutants of modules."""
+"""Helpers for the wire tests: every message, the real codecs, and mutants (copies with one mistake)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flat tuples have the values of the message objects, for all messages, versions and runs of elements."""
+"""`decode_flat` returns array elements as flat tuples, with the values of the message objects of `decode`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 
 @st.composite
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
-    """Draw a message with runs of elements whose fields are equal, except `index`.
+    """Draw a message whose array has runs: consecutive elements that are equal except for `index`.
 
     A run may consist of only one element. Any element may have a tagged field.
     """

@@ -131,7 +131,7 @@ def test_error_messages_about_partitions_of_a_topic_with_a_long_name_are_bounded
     Cost(stage_with_data(), AlterPartitionReassignmentsRequest(topics=[topic]), version=1).check()
 
 
-# ---- the checks detect a missing limit
+# ---- `check_cost` detects a missing limit
 
 
 def naming_one_group(count: int) -> Cost:

@@ -92,7 +92,7 @@ class Guest:
             self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
 
     def leave(self) -> None:
-        if self.draw.random() < 0.3:  # Without a FIN.
+        if self.draw.random() < 0.3:  # Close with RST instead of FIN.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.close()
 

@@ -122,7 +122,7 @@ class Transacting(RuleBasedStateMachine):
     def owns(self, process: Process) -> bool:
         return self.owners.get(process.name) is process
 
-    # Moves.
+    # Steps of the producers.
 
     @rule(who=WHO)
     def init(self, who: int) -> None:
@@ -330,7 +330,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     assert wanted <= entered
 
 
-# Mutants.
+# Mutants: brokers with one broken rule, which an invariant must detect.
 
 Change = Callable[[pytest.MonkeyPatch], None]
 

@@ -56,7 +56,7 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 
 
 class Hostile(World):
-    """While `bad` is true, this world's brokers write `code` into the field `place` of responses.
+    """A cluster whose brokers, while `bad` is true, write `code` into the field `place` of responses.
 
     `place` names the API and the path of the field, as `WRITES` does.
     """
@@ -125,7 +125,7 @@ def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True)
 
 
 class Refusing(Hostile):
-    """A world whose brokers do not append a batch when their response contains an error."""
+    """A simulated cluster whose brokers do not append a batch when their response contains an error."""
 
     def __init__(self, place: str, code: int, **options: Any) -> None:
         super().__init__(place, code, **options)

@@ -26,7 +26,7 @@ Lie = tuple[str, int, int | tuple[str, Any]]
 
 
 class LyingWorld(World):
-    """A world in which one response to the client `victim` has one wrong value."""
+    """A simulated cluster in which one response to the client `victim` has one wrong value."""
 
     def __init__(self, lie: Lie, victim: str, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -28,7 +28,7 @@ MOST_REQUESTS = 60
 
 
 class LyingCluster(World):
-    """A world whose brokers send some wrong responses while `is_lying` is set.
+    """A simulated cluster whose brokers send some wrong responses while `is_lying` is set.
 
     `seed` determines which responses are wrong, and how.
     """

@@ -68,7 +68,7 @@ def malformations(*apis: str) -> list[Malformation]:
 
 
 class MalformedWorld(Refusing):
-    """A world whose brokers send malformed responses while `bad` is set."""
+    """A simulated cluster whose brokers send malformed responses while `bad` is set."""
 
     def __init__(self, change: Malformation, **options: Any) -> None:
         super().__init__("ApiVersions error_code", 0, **options)

@@ -47,7 +47,7 @@ def read(consumer: Consumer, count: int = 100, seconds: float = 30) -> set[tuple
     return records
 
 
-# ---- what it raises
+# ---- errors that a callback raises
 
 
 def test_an_events_callback_that_raises_is_logged_and_stops_nothing(
@@ -245,7 +245,7 @@ def test_a_done_callback_of_a_future_may_call_what_does_not_wait(broker: str) ->
         assert consumer.poll(5)[0].offset == 7
 
 
-# ---- in asyncio
+# ---- callbacks of asyncio clients
 
 
 def test_a_listener_coroutine_completes_although_its_poll_is_cancelled(broker: str) -> None:

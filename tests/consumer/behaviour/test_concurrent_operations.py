@@ -208,7 +208,7 @@ def test_a_waiting_poll_that_only_skips_offsets_commits_them() -> None:
     assert world.run(until=lambda: world.committed("g", T0) == 11)
 
 
-# ---- standing, and lag
+# ---- fenced consumers, and lag
 
 
 def test_a_fenced_consumer_may_read_by_manual_assignment() -> None:

@@ -6,7 +6,7 @@ Each schedule is derived from a seed. Brokers stop and restart, connections brea
 leaders move. Applications and callbacks are slow. The applications call seek and commit at random times, also
 during rebalances.
 
-The schedules must also detect the bugs in mutants of the engine.
+The schedules must also detect the bug of each mutant, a copy of the engine with one broken rule.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def test_after_every_schedule_each_partition_is_read_to_its_end_and_all_futures_
     Schedule(seed).play()
 
 
-# ---- mutants
+# ---- mutants: one broken rule each, which a schedule must detect
 
 
 def a_broker_that_failed_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """A world whose cluster is replaced by a restored backup when `restored` is set.
+    """A simulated cluster that is replaced by a restored backup when `restored` is set.
 
     Before the restore, broker 9 leads all partitions in leader epoch 5. After it, broker 1 leads them in
     leader epoch 0.

@@ -6,7 +6,8 @@ worker commits the offsets of its input in the same transaction as its output (K
 Members join and leave, and brokers and coordinators move. Some workers are killed. Others pause until the
 group has removed them, and then try to complete their transaction.
 
-KPROTO_SCHEDULES sets the number of schedules. The schedules must detect each mutant below.
+KPROTO_SCHEDULES sets the number of schedules. The schedules must detect each mutant below, a client or
+broker with one broken rule.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
             check(seed)
 
 
-# ---- mutants
+# ---- mutants: one broken rule each, which a schedule must detect
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:

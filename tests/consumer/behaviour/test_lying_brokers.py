@@ -152,7 +152,7 @@ def test_a_lasting_lack_of_produce_fails_the_delivery() -> None:
     assert "Produce: the broker at broker:9092 does not support this request" in str(delivery.exception())
 
 
-# ---- the properties detect code that relies on a single response
+# ---- the checks above detect a client that relies on a single response
 
 
 def believes_the_first_versions(self: Connection, call: Any) -> bytes:

@@ -232,7 +232,7 @@ def test_every_partition_is_read_and_committed_to_its_end() -> None:
         check(seed)
 
 
-# ---- mutants
+# ---- mutants: one broken rule each, which a schedule must detect
 
 
 def interval_commits_continue_during_close(patch: pytest.MonkeyPatch) -> None:

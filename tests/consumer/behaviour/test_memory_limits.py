@@ -31,8 +31,9 @@ OPTIONS: dict[str, Any] = {
 
 
 def filled(**options: Any) -> tuple[World, Consumer]:
-    """Return a world, and a consumer that has fetched from many partitions. Its only poll returned one
-    record.
+    """Return a cluster, and a consumer that has fetched from many partitions.
+
+    The only poll of the consumer returned one record.
     """
     world = World({"t": PARTITIONS})
     for partition in range(PARTITIONS):

@@ -1,4 +1,6 @@
-"""`Poll` has the effect of PollBegan, Take and PollEnded, or none if it returns nothing."""
+"""The engine's event `Poll` acts like its three events PollBegan, Take and PollEnded, or not at all if it
+returns no record.
+"""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Chaos:
         return sent
 
 
-# ---- claims
+# ---- what must hold after each schedule
 
 
 def every_delivery_ends_once_within_the_timeout(chaos: Chaos) -> None:
@@ -269,7 +269,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
     assert SCHEDULES < 60 or failed > 0
 
 
-# ---- mutants
+# ---- mutants: one broken rule each, which a schedule must detect
 
 
 def a_retry_gets_a_new_sequence_number(patch: pytest.MonkeyPatch) -> None:

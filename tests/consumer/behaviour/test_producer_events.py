@@ -82,7 +82,7 @@ def test_an_exception_of_a_callback_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 def producer_with_errors(code: ErrorCode) -> tuple[World, Any]:
-    """Return a world in which every Produce is answered with an error, and a producer with one record."""
+    """Return a cluster that answers every Produce with an error, and a producer with one record."""
     world = World({"t": 1})
 
     def tamper(client: Client, request: Any, version: int) -> Any:

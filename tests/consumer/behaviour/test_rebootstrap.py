@@ -32,7 +32,7 @@ def rebootstrap_required(brokers: int = 0) -> MetadataResponse:
 
 
 def world_with_one_bootstrap_address(brokers: int = 2) -> World:
-    """Return a world whose clients know only the address of broker 1 at first."""
+    """Return a simulated cluster whose clients know only the address of broker 1 at first."""
     world = World({"t": 1}, brokers=brokers)
     del world.addresses[1:]
     return world

@@ -227,7 +227,7 @@ def test_the_asyncio_consumer_stores_offsets_without_await(bootstrap: str) -> No
     assert committed_number(bootstrap) == 2
 
 
-# ---- faults, in virtual time
+# ---- stored offsets during faults, in virtual time
 
 STORED: dict[str, Any] = {**AUTO, "enable_auto_offset_store": False, "auto_commit_interval_ms": 1_000}
 

@@ -314,7 +314,7 @@ class Chaos:
         )
 
 
-# ---- claims
+# ---- what must hold after each schedule
 
 
 def committed_records(chaos: Chaos) -> dict[tuple[str, int], list[str]]:
@@ -391,7 +391,7 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
     assert SCHEDULES < 40 or unknown > 0
 
 
-# ---- mutants
+# ---- mutants: one broken rule each, which a schedule must detect
 
 
 def a_failed_batch_does_not_fail_the_transaction(patch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class VirtualThread(EngineClient):
     def close(self) -> None:
         pass
 
-    # ---- for the world
+    # ---- methods that the simulated cluster (`World`) calls
 
     def turn(self, happened: tuple[NetworkEvent, ...]) -> None:
         if self.looked_at:
@@ -214,7 +214,7 @@ class CtrlC:
 def virtual_consumer(
     world: World, name: str, *, uses_tls: bool = False, **options: Any
 ) -> Iterator[Consumer]:
-    """Yield a blocking consumer whose background thread runs in the virtual time of the world."""
+    """Yield a blocking consumer whose background thread runs in the virtual time of `world`."""
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)

@@ -155,7 +155,7 @@ def test_a_writer_does_not_keep_the_own_thread_away(long_grace_period: None) -> 
     own.check_gets_sockets()
 
 
-# ---- consumers
+# ---- the sockets of consumers
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def lose_commits_and_member(world: World) -> None:
 
 
 def world_with_records(partitions: int = 1, records: int = 10) -> World:
-    """Return a world whose topic `t` has records in partition 0."""
+    """Return a simulated cluster whose topic `t` has records in partition 0."""
     world = World({"t": partitions})
     world.write("t", 0, *numbers(0, records))
     return world

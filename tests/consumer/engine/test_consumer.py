@@ -1104,7 +1104,7 @@ def test_a_failed_commit_on_revoke_does_not_stop_the_rebalance() -> None:
     assert world.run(5000, until=lambda: settled(world, a, b))
 
 
-# ---- manual, and misuse
+# ---- manual assignments, and misuse
 
 
 def test_a_consumer_without_a_group_never_looks_up_a_coordinator() -> None:

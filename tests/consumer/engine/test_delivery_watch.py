@@ -27,7 +27,7 @@ T0 = tp("t", 0)
 
 
 def reader(**options: Any) -> tuple[World, Consumer]:
-    """Return a world whose topic `t` has ten records, and a member that has read all of them."""
+    """Return a simulated cluster whose topic `t` has ten records, and a member that has read all of them."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**{**GROUP, **options})
@@ -223,7 +223,7 @@ def test_an_error_that_poll_raises_until_a_seek_is_quoted() -> None:
     assert "t-0 has no offset 1000" in detail
 
 
-# ---- stalled
+# ---- stalled partitions
 
 
 def stalls(consumer: Consumer) -> list[str]:

@@ -252,7 +252,7 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 
 
 class ChangingAssignments(World):
-    """A world whose SyncGroup responses assign t-0 and t-1 alternately.
+    """A simulated cluster whose SyncGroup responses assign t-0 and t-1 alternately.
 
     `lies` is the number of changed responses. If it is None, no response is changed.
     """

@@ -368,7 +368,7 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
         assert {str(error) for error in group.errors()} == {f"{where} raised {error_type('oh')!r}"}
 
 
-# ---- who ends it
+# ---- which calls end a session
 
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])

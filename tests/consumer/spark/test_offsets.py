@@ -38,7 +38,7 @@ def view(ends: dict[TopicPartition, int], **ids: str) -> View:
     return View(ends, ids or {"a": "id-a"})
 
 
-# ---- JSON
+# ---- offsets as JSON
 
 
 @given(positions, positions, positions)
@@ -320,7 +320,7 @@ def test_limited_batches_of_random_backlogs_have_no_gap(ends: dict[TopicPartitio
     assert read == {tuple(p): n for p, n in ends.items()}
 
 
-# ---- sharing a limit
+# ---- how partitions share a limit of records per batch
 
 
 @given(backlogs, st.integers(1, 50_000))

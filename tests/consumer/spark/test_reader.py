@@ -286,7 +286,7 @@ def test_a_timestamp_outside_of_sparks_range_raises_with_a_remedy(filled: Filled
     assert table(filled, StructType().add("value", "binary"))["value"].to_pylist() == [b"a", b"b"]
 
 
-# ---- slices
+# ---- slices of a partition
 
 
 def test_slices_cover_each_offset_once(filled: Filled) -> None:

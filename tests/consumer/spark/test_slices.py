@@ -1,4 +1,4 @@
-"""A task reads to the planned ends only if its properties show that the plan was made for its action."""
+"""A task reads to the planned end offsets unless its properties show another Spark action, or none."""
 
 from __future__ import annotations
 

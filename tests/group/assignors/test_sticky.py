@@ -33,7 +33,7 @@ def owned_partitions(members: dict[str, Subscription]) -> dict[str, str]:
     return {m: " ".join(sorted(map(str, partition.owned))) for m, partition in members.items()}
 
 
-# Equal topics
+# Members that subscribe to the same topics
 
 
 @rule("R193", "R196")
@@ -256,7 +256,7 @@ def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
     assert sorted(len(partitions) for partitions in plan.values()) == [2, 2, 2]
 
 
-# User data
+# Owned partitions in user data (the assignor "sticky")
 
 
 @rule("R212")
@@ -305,7 +305,7 @@ def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
     assert text(plan) == {"a": "t-1", "b": "t-0"}
 
 
-# Withheld partitions
+# Partitions that stay unassigned until their owner has revoked them (cooperative-sticky)
 
 
 @rule("R216")
@@ -333,7 +333,7 @@ def test_a_partition_moved_because_of_racks_is_withheld_for_one_round() -> None:
     assert text(second) == {"a": "t-0", "b": "t-1"}
 
 
-# Different topics
+# Members that subscribe to different topics
 
 
 @rule("R193", "R205")

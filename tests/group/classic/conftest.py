@@ -1,4 +1,4 @@
-"""Check each step of a member in these tests against its cell of the table."""
+"""Check each step of a member against the cell of its state table: the cell lists the next states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproto.group.classic.member.state import Actions
 from kproto.machine import Cell
 
 _TABLE = table.TABLE
-# The states that the running handler of a cell has entered.
+# The states that the running handler has entered.
 _visited: list[MemberState] = []
 
 
@@ -35,7 +35,7 @@ _CHECKED = {(kind, before): _checked(kind, before) for kind, before in _TABLE}
 
 @pytest.fixture(autouse=True)
 def checked_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail the test if a handler enters a state that its cell in `table.TABLE` does not list."""
+    """Fail the test if a handler enters a state that its cell (event, state) in TABLE does not list."""
     move = state.move
 
     def checked_move(member: Member, to: MemberState) -> None:

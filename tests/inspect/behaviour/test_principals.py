@@ -1,4 +1,4 @@
-"""Exchanges after a SASL login show the principal: in lines, JSON and group histories."""
+"""Requests after a SASL login show the principal: in lines, JSON and group histories."""
 
 from __future__ import annotations
 

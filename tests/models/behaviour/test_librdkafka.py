@@ -585,7 +585,7 @@ def test_the_last_assign_wins(seed: int) -> None:
         assert librdkafka.assigned_offsets(handler.app.state)[handler.tp] == (STORED if answered else 2)
 
 
-# ---- a mutant changes the scenario
+# ---- a mistake in the model changes the scenario
 
 
 def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,7 +606,7 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
 
 
 def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
-    """Return a world and a consumer that looks up its start offset in t-0, which has ten records."""
+    """Return a cluster and a consumer that looks up its start offset in t-0, which has ten records."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.join("a", librdkafka, group_id="g", reset=reset)

@@ -165,7 +165,7 @@ def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
-# ---- one routine at a time
+# ---- one modelled goroutine at a time
 
 
 class CallerState(States):
@@ -173,7 +173,7 @@ class CallerState(States):
 
 
 class Caller(MessageReceiver):
-    """A routine that records the signals and the partition errors that other routines send to it."""
+    """A modelled goroutine that records the signals and partition errors that others send to it."""
 
     __slots__ = ("errors", "signals")
     TABLE: ClassVar[Table]
@@ -200,7 +200,7 @@ Caller.TABLE = _KeepSignals()
 
 
 class ClientStage:
-    """A sarama client with two bootstrap addresses, and a `Caller` to which the routine under test sends
+    """A sarama client with two bootstrap addresses, and a `Caller` to which the tested goroutine sends
     signals.
     """
 
@@ -249,7 +249,7 @@ class ClientStage:
         self.client.run()
 
     def wait(self, ms: int) -> None:
-        """Advance the time, and wake each routine at its deadline."""
+        """Advance the time, and wake each goroutine at its deadline."""
         end = self.client.now + ms
         while (due := self.client.next_deadline()) is not None and due <= end:
             self.client.now = max(due, self.client.now)

@@ -81,7 +81,7 @@ class LockStage:
             self.broker.call(self.stage.caller, request)
 
     def answer(self, request: MetadataRequest) -> None:
-        """Receive the response to a request, but do not run the woken routines yet."""
+        """Receive the response to a request, but do not run the woken goroutines yet."""
         self.stage.client.on_response(c.ResponseReceived(request, metadata_of(1), 11))
 
     def run(self) -> None:

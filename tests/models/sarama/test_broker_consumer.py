@@ -296,7 +296,7 @@ def test_a_stopped_fetch_loop_refuses_the_partitions_that_it_has_not_taken() -> 
     assert ("subscription_queued", False) in stage.signals
 
 
-# -- mutants
+# -- mutants: mistakes in the model that a test must detect
 
 
 def fetch_without_waiting_for_partitions(patch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ def test_an_added_topic_whose_metadata_cannot_be_fetched_ends_the_session() -> N
     assert not a.has_printed("cleanup")
 
 
-# -- mutants
+# -- mutants: mistakes in the model that a test must detect
 
 
 def commit_during_the_join(patch: pytest.MonkeyPatch) -> None:

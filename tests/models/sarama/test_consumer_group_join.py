@@ -365,7 +365,7 @@ def test_a_session_that_is_canceled_during_its_sync_ends_after_its_setup() -> No
     assert not a.has_printed("error")
 
 
-# -- mutants
+# -- mutants: mistakes in the model that a test must detect
 
 
 def keep_unknown_member_ids(patch: pytest.MonkeyPatch) -> None:

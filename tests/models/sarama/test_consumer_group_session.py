@@ -299,7 +299,7 @@ def test_the_checker_of_a_session_that_ended_during_its_refresh_stops() -> None:
     assert len(requests_of(a, "Join")) == 2
 
 
-# -- mutants
+# -- mutants: mistakes in the model that a test must detect
 
 
 def stop_heartbeats_at_the_rebalance(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A response updates the brokers and topics of the cluster metadata, and routines share refreshes."""
+"""A response updates the brokers and topics of the cluster metadata, and goroutines share refreshes."""
 
 from __future__ import annotations
 

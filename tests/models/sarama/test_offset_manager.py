@@ -316,7 +316,7 @@ def test_a_closed_partition_is_removed_when_its_offset_is_clean_or_by_force() ->
     assert manager.offsets.release_closed(True, None) == 0
 
 
-# -- mutants
+# -- mutants: mistakes in the model that a test must detect
 
 
 def mark_lower_offsets(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ class LampState(States):
 
 
 class Lamp(Routine):
-    """A routine that logs the signals that it handles."""
+    """A modelled goroutine that logs the signals that it handles."""
 
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {LampState.OFF: {LampState.ON}, LampState.ON: {LampState.OFF}}

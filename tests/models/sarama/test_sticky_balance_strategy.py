@@ -119,7 +119,7 @@ def test_the_newest_cooperative_claim_counts(in_subscription: bool) -> None:
     assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
 
 
-# ---- moves
+# ---- moves of partitions between members
 
 T0, T1, T2 = partitions_of("t", 0, 1, 2)
 

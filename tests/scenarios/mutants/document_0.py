@@ -1,4 +1,6 @@
-"""Mutants for the scenarios of lesson 000: librdkafka's queue and assignment, and kproto's own rules."""
+"""Mutants (mistakes patched into models) for lesson 000: librdkafka's queue and assignment, and kproto's
+own rules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants for the scenarios of lesson 003: sarama, from its fetch loop to newSession."""
+"""Mutants (mistakes patched into models) for lesson 003: sarama, from its fetch loop to newSession."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants: changes to models that must break a scenario. Each module `document_*.py` has one table."""
+"""Mutants: mistakes patched into models that must break a scenario. Each module here has one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants for the scenarios about rebalances: the coordinator, the assignors and Java's model."""
+"""Mutants (patched mistakes) for scenarios about rebalances: the coordinator, assignors, Java's model."""
 
 from __future__ import annotations
 

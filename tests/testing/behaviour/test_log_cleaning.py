@@ -1,4 +1,4 @@
-"""Invariants of worlds with log cleaning: records that cleaning removes break no invariant."""
+"""Invariants of worlds (simulated clusters): records that log cleaning removes break no invariant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT_SHORT = {"retention.ms": "20000", "segment.ms": "1000"}
 
 
 def world_with_records(configs: Mapping[str, str]) -> World:
-    """Return a world in which records with two alternating keys were written for ten minutes."""
+    """Return a simulated cluster in which records with two alternating keys were written for ten minutes."""
     world = World(seed=1)
     world.watch(*ALWAYS)
     world.create("t", 1, dict(configs))

@@ -1,4 +1,4 @@
-"""Each mutant of the engine breaks the invariant listed for it; the original engine keeps all invariants."""
+"""Each mutant (the engine with one mistake) breaks its invariant; the original engine breaks none."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_no_frame_of_a_configuration_error_has_the_password_in_its_variables(mis
 @pytest.mark.parametrize(
     "line",
     [
-        f"sasl.jaas.config={JAAS}",  # Its end is missing.
+        f"sasl.jaas.config={JAAS}",  # The end, a semicolon, is missing.
         f"sasl.jaas.config={JAAS};\nconfig.providers=vault",
         f"sasl.jaas.config={JAAS};\nssl.truststore.type=JKS\nssl.truststore.location=/no/such",
     ],

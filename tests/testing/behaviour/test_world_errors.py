@@ -1,4 +1,4 @@
-"""A world's application polls again after a backoff if a poll fails, and reports show the error."""
+"""An application in a world (a simulated cluster) polls again after a failed poll, and reports the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client joins a world only with valid options and names."""
+"""A client joins a world (a simulated cluster) only with valid options and names."""
 
 from __future__ import annotations
 

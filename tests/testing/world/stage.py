@@ -1,4 +1,4 @@
-"""Worlds of a group with two members, for the tests of worlds."""
+"""Worlds (simulated clusters) with a group of two members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP: dict[str, Any] = {
 
 
 def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
-    """Return a world with two members that share four partitions, each with two records."""
+    """Return a simulated cluster with two members that share four partitions, each with two records."""
     world = World({"t": 4}, **options)
     a, b = (world.join(name, topics=["t"], **GROUP) for name in "ab")
     for partition in range(4):
@@ -28,7 +28,7 @@ def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
 
 
 def mixed_run(seed: int) -> World:
-    """Return a world in which two members have run with faults.
+    """Return a simulated cluster in which two members have run with faults.
 
     The faults are a network delay and the crash of a member. In addition, partitions are added, and the
     coordinator and the leader of a partition move.

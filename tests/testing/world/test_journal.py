@@ -1,4 +1,4 @@
-"""Replays: the applications of a replayed world behave as in the original world."""
+"""Replays: the applications of a replayed world (simulated cluster) behave as in the original world."""
 
 from __future__ import annotations
 

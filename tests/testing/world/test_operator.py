@@ -1,4 +1,4 @@
-"""The operator of a world: actions succeed or raise, and invariants hold after a topic is deleted."""
+"""Operator actions in a world (a simulated cluster): each succeeds or raises, and the invariants hold."""
 
 from __future__ import annotations
 

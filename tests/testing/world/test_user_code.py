@@ -1,4 +1,6 @@
-"""A world rejects callbacks that are coroutine functions, and continues after a callback has raised."""
+"""A world (a simulated cluster) rejects coroutine functions as callbacks, and continues after a callback
+has raised.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs of a world can be repeated with the same seed, replayed and rewound, even with faults."""
+"""A run of a world (a simulated cluster) can be repeated from its seed, replayed and rewound, even with
+faults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each mutant of the compiler fails one of the checks in `properties.py`."""
+"""Each mutant (a copy of the codec compiler with one mistake) fails a check in `properties.py`."""
 
 from __future__ import annotations
 

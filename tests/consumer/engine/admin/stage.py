@@ -1,4 +1,4 @@
-"""Runs a plan of the admin client with prepared responses."""
+"""Runs a plan, the generator that yields the requests of one admin call, with prepared responses."""
 
 from __future__ import annotations
 

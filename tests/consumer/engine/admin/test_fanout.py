@@ -1,4 +1,4 @@
-"""`fan_out`, the general plan of admin calls: its routing, batches, retries, errors and deadlines."""
+"""`fan_out` divides an admin call into requests to several brokers: routing, batches, retries, deadlines."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_asyncio_has_the_same_methods(server: Server) -> None:
     asyncio.run(story())
 
 
-# ---- plans with prepared responses
+# ---- the requests of admin calls, with prepared responses
 
 
 def brokers(*nodes: int) -> MetadataResponse:

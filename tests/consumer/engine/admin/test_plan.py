@@ -1,4 +1,4 @@
-"""Plans of the admin client with prepared responses.
+"""Plans, the generators that yield the requests of admin calls, with prepared responses.
 
 A plan repeats a request whose response lacks a result, or was lost. The repeated request counts as successful
 if its error shows that the first attempt took effect: TOPIC_ALREADY_EXISTS after a create, for example.

@@ -1,4 +1,6 @@
-"""The runner of plans backs off, enforces deadlines, and ends each plan at close, without a network."""
+"""The runner sends the requests that plans (admin calls) yield: backoff, deadlines and close, without a
+network.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LEADER, FOLLOWER = 1, 2
 
 
 class FollowerWorld:
-    """A world in which the leader of `t-0` directs clients with a rack to `follower`.
+    """A simulated cluster in which the leader of `t-0` directs clients with a rack to `follower`.
 
     The follower answers fetches with the error `refuses`.
     """

@@ -170,7 +170,7 @@ def test_every_listed_response_has_a_throttle_time() -> None:
     assert throttle_ms(HeartbeatResponse(throttle_time_ms=7, error_code=0), 4) == 7
 
 
-# ---- reports
+# ---- reports of long throttling
 
 
 def test_short_throttling_is_not_reported_and_long_throttling_at_growing_intervals() -> None:
@@ -264,7 +264,7 @@ def test_a_pause_lasts_for_a_metadata_age_at_most(throttle_ms: int) -> None:
     assert call.response is not None
 
 
-# ---- whole clients
+# ---- consumers and producers on throttling brokers
 
 
 def requests_since(world: World, kind: Any, since: int) -> list[Any]:

@@ -47,7 +47,7 @@ BEFORE_KAFKA_2_5 = {0: 8, 22: 2, 24: 1, 26: 1, 28: 2}
 
 
 class TransactionWorld(Script):
-    """A world with a transactional producer whose requests are answered by a script."""
+    """A simulated cluster with a transactional producer whose requests are answered by a script."""
 
     def __init__(self, *, second: bool = False, **options: Any) -> None:
         super().__init__(second=second)
@@ -72,7 +72,7 @@ class TransactionWorld(Script):
         assert self.machine.state is ProducerTransactionState.IN_TRANSACTION
 
     def run_until(self, request_: type) -> None:
-        """Run the world until the coordinator has received a request of this type."""
+        """Run the simulated cluster until the coordinator has received a request of this type."""
         assert self.world.run(until=lambda: any(isinstance(request, request_) for request in self.asked))
 
     def numbers(self) -> list[tuple[int, int, bool]]:

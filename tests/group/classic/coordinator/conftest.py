@@ -1,4 +1,4 @@
-"""Check every step of the coordinator against its cell of the table."""
+"""Check each step of the coordinator against the cell of its state table: the next states and error codes."""
 
 from __future__ import annotations
 

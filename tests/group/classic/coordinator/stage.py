@@ -372,7 +372,7 @@ class Stage:
         listed: list[ListedGroup] = self.send(request, 5).response.groups
         return listed
 
-    # Scenes.
+    # Sequences of requests that bring a group into a state.
 
     def await_generation(self) -> None:
         """Wait until the initial delay has expired, including its extensions."""

@@ -19,7 +19,7 @@ from kproto.group.settings import MAX_GROUP_METADATA_BYTES
 from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
 from tests.rules import rule
 
-# The initial delay
+# group.initial.rebalance.delay.ms
 
 
 @rule("R141")
@@ -130,7 +130,7 @@ def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_en
     assert stage.generation() == 2
 
 
-# Early completion
+# Join phases that complete before the rebalance timeout
 
 
 @rule("R51")
@@ -354,7 +354,7 @@ def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
     assert stage.join(rich, protocols=reversed(BOTH)).response.protocol_name == "roundrobin"
 
 
-# Notices
+# Reported reasons and events of rebalances
 
 
 @rule("R39")

@@ -209,7 +209,7 @@ class Solo:
         self.apply(PollEntered())
         self.apply(PollLeft())
 
-    # Sequences of steps
+    # Steps that bring the member into a state
 
     def joining(self, *topics: str, pattern: str | None = None) -> Solo:
         """Subscribe, find the coordinator, and send the first JoinGroup."""

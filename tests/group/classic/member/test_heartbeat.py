@@ -544,7 +544,7 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
     solo.answer_join(generation=generation)
     solo.answer_sync(*parts("t", 1))
     assert solo.has_request(JoinGroupRequest) is rejoins
-    if rejoins:  # It rejoins once.
+    if rejoins:  # The member rejoins once.
         solo.answer_join(generation=generation + 1)
         solo.answer_sync(*parts("t", 1))
         assert not solo.has_request(JoinGroupRequest)

@@ -421,7 +421,7 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
     assert not solo.has_request(DescribeGroupsRequest)
 
 
-# Watch of metadata
+# How the leader watches the topics' metadata
 
 
 @rule("M19", "M92", "M93")

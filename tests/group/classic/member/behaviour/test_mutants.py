@@ -88,7 +88,7 @@ def replace(patch: Patch, name: str, new: Any) -> None:
 
 
 def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
-    """Yield all tests of the modules with all their parameters, except those that need a fixture."""
+    """Yield all tests of the modules with all their parameters, except tests that need a fixture."""
     for module in modules:
         for name, test in vars(module).items():
             if name.startswith("test_"):
