@@ -5,7 +5,8 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
 * Without `delegation.token.secret.key`, every request fails with DELEGATION_TOKEN_AUTH_DISABLED.
 
 * The HMAC of a token is derived from the token's id with the secret key, and identifies the token in
-  requests. In base64, it is the token's password for SCRAM.
+  requests. For a login with SCRAM, the token's id is the user name, and the HMAC in base64 is the password.
+  The client also sends the SCRAM extension tokenauth=true.
 
 * A token expires `delegation.token.expiry.time.ms` after its creation or last renewal, and at the latest
   `delegation.token.max.lifetime.ms` after its creation. A create request may set a shorter lifetime, and a

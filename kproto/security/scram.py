@@ -96,8 +96,8 @@ class ScramClient:
     `salt_password(salt, iterations)` replaces the function `salted`, so that a caller can cache the salted
     password.
 
-    With `by_token`, the client authenticates with a delegation token (KIP-48): `username` is the token's id,
-    and `password` its HMAC in base64.
+    With `by_token`, the client authenticates with a delegation token (KIP-48), and sends the extension
+    tokenauth=true. `username` is the token's id, and `password` its HMAC in base64.
     """
 
     __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")

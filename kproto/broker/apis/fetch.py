@@ -2,11 +2,11 @@
 
 Rules, as in Kafka's ReplicaManager.fetchMessages:
 
-* The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
-  partition is requested, or if `max_wait_ms` is not positive.
+* The response is sent immediately if it has at least `min_bytes`, if a partition has an error or a diverging
+  epoch, if no partition is requested, or if `max_wait_ms` is not positive.
 
 * A fetch that is not answered immediately waits in the purgatory until the response has at least `min_bytes`,
-  a partition has an error, or `max_wait_ms` has passed.
+  a partition has an error or a diverging epoch, or `max_wait_ms` has passed.
 
 * With `read_committed`, only records before the last stable offset are returned. The response lists the
   aborted transactions that overlap the returned offsets (X5).

@@ -17,8 +17,8 @@ Each partition of a subscribed topic has exactly one owner, which subscribes to 
 whatever the members report as owned.
 
 There is one exception: a cooperative assignor withholds a partition from its new owner while another member
-reports the partition as owned. Until that member has revoked the partition, no member owns it in the
-result of `assign`.
+reports the partition as owned. Until that member has revoked the partition and rejoined, no member owns it in
+the result of `assign`.
 
 If all members subscribe to the same topics, their numbers of partitions differ by at most one (R220). With
 the range assignor, this holds only within each topic, and not for the sum over several topics.

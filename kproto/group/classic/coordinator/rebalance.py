@@ -6,10 +6,12 @@
 * R139: the join phase waits for JoinGroup from all members. The longest wait is the largest rebalance timeout
   of the members at the start of the phase.
 
-* R141, R142, R143: in a group that was Empty, the join phase lasts for the initial delay. New members extend
-  the delay, at most up to the rebalance timeout of the first member.
+* R141, R142, R143: in a group that was Empty, the join phase lasts for the initial delay,
+  `group.initial.rebalance.delay.ms`. New members extend the delay, at most up to the rebalance timeout of
+  the first member.
 
-* R51: the join phase completes early when all members have joined and no member id is pending.
+* R51: outside of the initial delay, the join phase completes early when all members have joined and no member
+  id is pending.
 
 * R144: in kproto the initial delay never ends early. In Kafka it ends early if a member or a pending
   member id expires.
@@ -72,7 +74,10 @@ def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -
 
 
 def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> None:
-    """Complete the join phase if all members have joined and no member id is pending (R22, R51, R144)."""
+    """Complete the join phase if all members have joined and no member id is pending (R22, R51, R144).
+
+    During the initial delay, do nothing.
+    """
     if (
         group.state is ClassicGroupState.PREPARING_REBALANCE
         and group.initial_delay_left is None

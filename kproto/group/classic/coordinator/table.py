@@ -35,7 +35,7 @@ States and transitions (R11):
 * PreparingRebalance -> Empty: all members have left or were removed. This transition also increments the
   generation.
 
-* Empty -> Dead: the group is deleted, or its last offset expires.
+* Empty -> Dead: the group is deleted, or a cleanup finds that it has no offsets (R156).
 
 The rules of this module follow. Each handler's docstring names the rules that the handler implements.
 
