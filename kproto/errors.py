@@ -499,7 +499,7 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CommitFailed(BrokerError):
-    """The group rebalanced without this member; another member may own the partitions now."""
+    """Nothing was committed: the caller does not own the partitions in the current generation."""
 
 
 class RebalanceInProgress(CommitFailed):

@@ -1,5 +1,7 @@
 """`kproto completion`: the script that completes commands, verbs, options and their values in bash and zsh.
 
+A verb is the second word of a command, such as `list` in `kproto topics list`.
+
 The script is static, so that pressing Tab starts no process. `script` generates it from the parsers of the
 commands.
 """

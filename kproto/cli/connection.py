@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def add_verbs(commands: Subparsers, name: str, *, help_text: str, description: str) -> Subparsers:
-    """Add a command that has verbs, such as `kproto topics list`, and return the parsers of the verbs."""
+    """Add a command with verbs, such as `list` in `kproto topics list`; return the verbs' parsers."""
     parser = commands.add_parser(name, help=help_text, description=description)
     return parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 

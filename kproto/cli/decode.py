@@ -244,7 +244,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     broker_port = options.port or _BROKER_PORT
     has_filters = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
-    # Topic id -> topic name. All conversations share the names that any of them contains.
+    # Topic id -> topic name. All connections share the names that any of them contains.
     names: dict[UUID, str] = {}
     invalid_frames = frame_count = 0
     for frame in frames(options.pcap, broker_port):

@@ -12,7 +12,8 @@ Rules:
   ownerships of a partition overlap, the group has assigned the partition twice.
 
   `revoked` is recorded when the application has released the partition, *before* the coordinator knows.
-  `lost` is recorded only after the coordinator has removed the member.
+  `lost` is recorded when the member learns that its membership is lost, usually after the coordinator has
+  removed it.
 
 3. A partition stands still from the event `releasing` or `silent`, at which its owner stops delivering
   records. The standstill ends when the partition's next ownership starts. If neither event was recorded, the

@@ -8,6 +8,9 @@ Rules:
 * An InitProducerId aborts the open transaction of its transactional id. A producer sends InitProducerId when
   it starts, so the previous producer with this id has stopped or will be fenced.
 
+* A transaction that the coordinator aborts after transaction.timeout.ms counts as open, until an EndTxn or
+  InitProducerId of the same transactional id succeeds.
+
 * If an EndTxn has no response, the outcome of the transaction is unknown. The transaction is counted
   as committed or aborted only if a repeated EndTxn succeeds.
 """

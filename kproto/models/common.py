@@ -172,7 +172,8 @@ class ClusterMetadata:
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
     """Build a Metadata request for `topics`.
 
-    If `topics` is None, the request is for all topics. If it is empty, the response lists only the brokers.
+    If `topics` is None, the request is for all topics. If it is empty, the response lists only the brokers
+    (version 0 returns all topics).
     If `create` is true, the broker may create missing topics.
     """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]

@@ -1,6 +1,7 @@
 """Extract what happened in the worlds of a scenario's run.
 
-The module returns moments for a table, events for a timeline, and requests and notes for a sequence diagram.
+The module returns moments (lines of the report's table), events for a timeline, and requests and notes for a
+sequence diagram.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare many runs: records lost when a topic grows, and partitions stopped by a rebalance."""
+"""Compare many runs: records lost when a topic gets partitions, and partitions not read in a rebalance."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def loss(
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """Run the matrix of S1-25: clients, their ways to detect growth, and reset policies.
+    """Run scenario S1-25 for all clients, ways to detect new partitions, and reset policies.
 
-    If `parameters` sets the client or the reset policy, the matrix has only this client or this policy.
+    If `parameters` sets the client or the reset policy, only this client or this policy is run.
 
     Raises ConfigError for an unknown client.
     """

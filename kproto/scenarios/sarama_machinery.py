@@ -327,7 +327,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     run.claim("other metadata is a change, too", partition_offset.dirty)
 
 
-# -- the shell --------------------------------------------------------------------------------------------
+# -- Kafka's command-line tools ---------------------------------------------------------------------------
 
 
 @scenario(

@@ -37,7 +37,7 @@ def sarama(world: World, name: str = "a", **config: Any) -> Any:
     return join(world, name, "sarama", **{**USUAL, **config})
 
 
-# -- theory -----------------------------------------------------------------------------------------------
+# -- what consumer groups and offsets are -----------------------------------------------------------------
 
 
 @scenario(

@@ -6,7 +6,9 @@
     world = play(4711, watch=ALWAYS)          # a virtual minute with faults, then recovery
     check(world)
 
-A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
+A schedule is a sequence of random moves: a move starts, kills or reconfigures a client, changes the cluster,
+or injects a fault. A schedule is determined by its seed: `play(4711)` is identical in every process and on
+every machine.
 
 `Schedule` runs the same schedule step by step. To test your own assignors or policies, set its `options`.
 You can also watch your own invariants, and remove `moves` that your application never makes.

@@ -8,8 +8,8 @@
 * If no heartbeat response arrives within the session timeout, the thread marks the coordinator unknown. The
   member stays in its generation.
 
-* When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
-  calls onPartitionsLost.
+* When max.poll.interval.ms expires, the thread sends LeaveGroup, unless the member is static, and resets the
+  generation. The next poll calls onPartitionsLost.
 
 * FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after it joins again.
 

@@ -11,8 +11,8 @@ The queue causes races. For example, the application may call assign() while a r
 later answer to the event replaces this assignment.
 
 * M101: The application answers each rebalance event with assign or unassign (`cgrp_rebalance`). Without a
-  rebalance callback, the binding answers. The binding's answer replaces an assignment that the application
-  has made with assign().
+  rebalance callback, the language binding (such as confluent-kafka-go) answers. The binding's answer replaces
+  an assignment that the application has made with assign().
 
 * M102: subscribe() during a rebalance is deferred. An eager member revokes and rejoins even if the topics are
   the same.

@@ -11,9 +11,9 @@ These modules mirror sarama's files:
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
 
-* consumer.go: `consumer` implements the contract's Assign, which consumes partitions without a group.
-  ConsumePartition is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per
-  broker) and `fetch_response`.
+* consumer.go: `consumer` handles `AssignCalled` (`kproto.models.contract`), which consumes partitions without
+  a group. ConsumePartition is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop
+  per broker) and `fetch_response`.
 
 * offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which a
   claim starts.

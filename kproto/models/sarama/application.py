@@ -1,10 +1,10 @@
 """The application that uses sarama: its handlers receive messages while a poll is open.
 
-* A poll is open from a `PollCalled` to a `FinishPoll` of the contract. Meanwhile every handler
+* A poll is open from a `PollCalled` to a `FinishPoll` (`kproto.models.contract`). Meanwhile every handler
   receives the available messages and marks them. Between two polls each handler holds at most one message and
   does not return (`consumer_group_claim`).
 
-* A `CommitCalled` of the contract marks the event's offsets (MarkOffset), and calls the session's Commit,
+* A `CommitCalled` marks the event's offsets (MarkOffset), and calls the session's Commit,
   which sends one OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors
   channel.
 

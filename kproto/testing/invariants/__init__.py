@@ -1,5 +1,8 @@
 """Invariants: functions that check a property of a world. The name of each function states the property.
 
+A world is a simulated cluster with its clients (`kproto.testing.world`). It settles when all faults have
+ended and all applications poll (`kproto.testing.schedules.settle`).
+
     world.watch(*ALWAYS)      # check after each event that an application observes
     ... world.run(...) ...
     check(world)              # check the whole run, after `settle`

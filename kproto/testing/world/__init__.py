@@ -29,7 +29,7 @@ If an application calls its own client, set up the application with `configure`.
 then calls the client of the replayed world.
 
 Cluster and network: use the methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
-`stop_broker` and `fault`, and the attribute `tamper`.
+`stop_broker` and `fault`, and the attribute `tamper`, a function that may answer requests for a broker.
 
 Results are in `client.records`, `client.owned` and `world.observations`. `world.trace()` returns every event
 and action as JSON lines.

@@ -2,6 +2,9 @@
 
 A client has connections, deadlines, and a process that can be frozen and killed. `ClientWorld` declares the
 methods of a world that clients use.
+
+A client runs either an engine, which is the state machine of kproto's own client (`consumer.engine`), or the
+model of another client (`kproto.models`). A tick is the event that a deadline of either has been reached.
 """
 
 from __future__ import annotations

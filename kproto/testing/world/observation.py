@@ -8,7 +8,7 @@ from ...group.subscription import TopicPartition
 
 
 class Observation(NamedTuple):
-    """One event of a client, a group or the operator.
+    """One event of a client, a group or the operator (the calls of the class `Operator`).
 
     `turn` is the number of the world's turn (event). `at` is the time in virtual ms.
 
