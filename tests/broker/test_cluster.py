@@ -166,7 +166,7 @@ def test_a_heartbeat_succeeds_while_the_group_is_loading(two_brokers: TwoBrokers
 def test_old_producers_do_not_receive_loading_errors(
     two_brokers: TwoBrokers, version: int, code: ErrorCode
 ) -> None:
-    """KAFKA-7296."""
+    """Up to v1, TxnOffsetCommit gets COORDINATOR_NOT_AVAILABLE, which old producers retry (KAFKA-7296)."""
     find = FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
     assert ask(two_brokers, 1, find, 4).coordinators[0].node_id == 1
     producer = ask(
@@ -343,7 +343,7 @@ def test_a_marker_completes_a_fetch_on_another_broker(two_brokers: TwoBrokers) -
 
 
 def test_a_produce_to_the_wrong_broker_is_answered_with_the_leader(two_brokers: TwoBrokers) -> None:
-    """KIP-951."""
+    """From Produce v10 on, the error response contains the leader and its address (KIP-951)."""
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     for version in (9, 10, 12):
         response = ask(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)

@@ -269,7 +269,7 @@ def test_sarama_cluster_sees_new_partitions_at_the_next_rebalance_only(place: Pl
 
 
 def test_sarama_clusters_whitelist_finds_topics_but_no_partitions(place: Place) -> None:
-    """S1-10."""
+    """S1-10: a pattern of topics finds new topics, but no new partitions of known topics."""
     story = results("S1-10")
     topic = topic_of(place, "white")
     member = Clustered(place, [topic], whitelist=f"^{topic}")
@@ -428,7 +428,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
 
 
 def test_every_call_of_a_fenced_reader_returns_the_fatal_error(place: Place) -> None:
-    """S1-18, second part."""
+    """S1-18, second part: after another process fenced it, each ReadMessage returns the fatal error."""
     story = results("S1-18")
     topic = topic_of(place, "fenced", 1)
     group = f"g-{topic}"

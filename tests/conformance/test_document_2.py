@@ -163,7 +163,7 @@ def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
 def test_an_assignment_without_its_version_is_thrown_by_each_poll(
     release: str, size: int, place: Place
 ) -> None:
-    """S2-34."""
+    """S2-34: an assignment of 0 or 1 bytes lacks its version, and each poll throws the same exception."""
     name = f"short-{next(RUNS)}"
     place.cluster.create_topics({name: 1})
     place.proxy.refuse(name, "SyncGroup", *[SyncGroupResponse(error_code=0, assignment=bytes(size))] * 500)

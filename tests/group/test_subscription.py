@@ -53,13 +53,13 @@ subscriptions = st.builds(
     ],
 )
 def test_older_versions_leave_out_newer_fields(version: int, read: Subscription) -> None:
-    """ConsumerProtocolTest.serializeDeserializeSubscriptionAllVersions."""
+    """Mirrors ConsumerProtocolTest.serializeDeserializeSubscriptionAllVersions."""
     assert Subscription.decode(FULL.encode(version)) == read
 
 
 @given(subscriptions)
 def test_a_subscription_is_decoded_as_it_was_encoded(subscription: Subscription) -> None:
-    """ConsumerProtocolTest.serializeDeserializeMetadata."""
+    """Mirrors ConsumerProtocolTest.serializeDeserializeMetadata."""
     assert Subscription.decode(subscription.encode()) == subscription
 
 
@@ -72,7 +72,7 @@ def test_the_bytes_are_version_topics_user_data_owned_generation_rack() -> None:
 
 
 def test_the_instance_id_is_not_on_the_wire() -> None:
-    """ConsumerProtocolTest.serializeDeserializeMetadataAndGroupInstanceId."""
+    """Mirrors ConsumerProtocolTest.serializeDeserializeMetadataAndGroupInstanceId."""
     data = Subscription(topics=("t",), instance_id="i").encode()
     assert Subscription.decode(data).instance_id is None
     assert Subscription.decode(data, "j").instance_id == "j"
@@ -89,19 +89,19 @@ def test_missing_user_data_stays_missing() -> None:
 
 @rule("R182")
 def test_topics_are_encoded_in_order() -> None:
-    """ConsumerProtocolTest.serializeSubscriptionShouldOrderTopics."""
+    """Mirrors ConsumerProtocolTest.serializeSubscriptionShouldOrderTopics."""
     assert Subscription(topics=("foo", "bar")).encode() == Subscription(topics=("bar", "foo")).encode()
 
 
 @rule("R182")
 def test_owned_partitions_are_encoded_in_order() -> None:
-    """ConsumerProtocolTest.serializeSubscriptionShouldOrderOwnedPartitions."""
+    """Mirrors ConsumerProtocolTest.serializeSubscriptionShouldOrderOwnedPartitions."""
     mixed = parts("foo", 1, 0) + parts("bar", 2) + parts("foo", 2)
     assert Subscription.decode(Subscription(owned=mixed).encode()).owned == tuple(sorted(mixed))
 
 
 def test_new_fields_under_an_old_version_are_ignored() -> None:
-    """ConsumerProtocolTest.deserializeNewSubscriptionWithOldVersion."""
+    """Mirrors ConsumerProtocolTest.deserializeNewSubscriptionWithOldVersion."""
     data = b"\0\0" + FULL.encode(3)[2:]
     assert Subscription.decode(data) == Subscription(topics=FULL.topics, user_data=FULL.user_data)
 
@@ -149,7 +149,7 @@ def test_a_leader_decodes_saramas_short_version_1() -> None:
 def test_an_assignment_is_decoded_as_it_was_encoded(
     version: int, some: tuple[TopicPartition, ...], user_data: bytes | None
 ) -> None:
-    """ConsumerProtocolTest.serializeDeserializeAssignmentAllVersions."""
+    """Mirrors ConsumerProtocolTest.serializeDeserializeAssignmentAllVersions."""
     assignment = Assignment(partitions=some, user_data=user_data)
     assert Assignment.decode(assignment.encode(version)) == assignment
 
@@ -184,7 +184,7 @@ def test_sticky_user_data_is_decoded_as_it_was_encoded(
 @rule("R211")
 @given(partitions)
 def test_sticky_user_data_without_a_generation_is_decoded(some: tuple[TopicPartition, ...]) -> None:
-    """StickyAssignorTest.testSchemaBackwardCompatibility."""
+    """Mirrors StickyAssignorTest.testSchemaBackwardCompatibility."""
     assert read_sticky_user_data(sticky_user_data(some, 1)[:-4]) == ReportedOwnership(some, None)
 
 
@@ -210,14 +210,14 @@ def test_any_sticky_user_data_is_decoded_without_an_error(data: bytes) -> None:
 
 @rule("R214")
 def test_the_generation_of_cooperative_user_data_is_decoded_as_it_was_encoded() -> None:
-    """CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
+    """Mirrors CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
     assert cooperative_user_data(10) == b"\0\0\0\x0a"
     assert read_cooperative_generation(cooperative_user_data(10)) == 10
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\0\0\1", cooperative_user_data(-1)])
 def test_the_generation_may_be_missing(data: bytes | None) -> None:
-    """CooperativeStickyAssignorTest.testDecodeGeneration."""
+    """Mirrors CooperativeStickyAssignorTest.testDecodeGeneration."""
     assert read_cooperative_generation(data) is None
 
 

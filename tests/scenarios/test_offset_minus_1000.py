@@ -15,7 +15,7 @@ def test_the_poll_before_the_seek_lasts_as_long_as_the_sleep_of_the_document() -
 
 
 def test_the_text_counts_the_rejected_properties() -> None:
-    """S0-17."""
+    """S0-17: the text says how many of the properties librdkafka rejects."""
     scenario = find("S0-17")
     rejected = [name for name in scenario.run().results if "=" in name]
     assert f"the last {NUMBERS[len(rejected)]} are rejected" in scenario.then

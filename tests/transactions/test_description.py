@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions."""
+"""DescribeTransactions and ListTransactions return the state of transactions."""
 
 from __future__ import annotations
 

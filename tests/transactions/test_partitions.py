@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn."""
+"""AddPartitionsToTxn and AddOffsetsToTxn start a transaction or extend it, and reject other producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch sessions skip idle partitions without affecting responses."""
+"""Fetch sessions (KIP-227) skip idle partitions, which have nothing new, without affecting responses."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def responses_of(seed: int) -> list[bytes]:
 
 
 def stay_awake(*_: Any) -> None:
-    """Do nothing: as a replacement for `on_read_to_end`, this function keeps every partition active."""
+    """Replace `on_read_to_end`: the broker then checks every partition of the session at each fetch."""
 
 
 @pytest.mark.parametrize(

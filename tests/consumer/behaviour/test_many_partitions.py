@@ -1,4 +1,4 @@
-"""Many partitions, most of which are idle, cost few requests and few function calls."""
+"""Many partitions, most of them without new records, cost few requests and few function calls."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_a_group_reaches_a_stable_assignment(name: str, inputs: AssignorInput) -
 def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
     inputs: AssignorInput, data: st.DataObject
 ) -> None:
-    """AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
+    """Mirrors AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
     topics, members, _ = inputs
     members = {m: wants(" ".join(sorted(topics))) for m in members}
     plan = settled("sticky", topics, members)
@@ -197,38 +197,38 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
 
 @every
 def test_a_member_without_topics_gets_no_partitions(name: str) -> None:
-    """testOneConsumerNoTopic."""
+    """Mirrors Kafka's testOneConsumerNoTopic."""
     assert text(assign(name, {"t": 2}, a=wants(""))) == {"a": ""}
 
 
 @rule("R186", "R219")
 @every
 def test_a_topic_that_does_not_exist_is_ignored(name: str) -> None:
-    """testOneConsumerNonexistentTopic."""
+    """Mirrors Kafka's testOneConsumerNonexistentTopic."""
     assert text(assign(name, {}, a=wants("t"))) == {"a": ""}
 
 
 @every
 def test_a_single_member_gets_all_partitions(name: str) -> None:
-    """testOneConsumerOneTopic, testOneConsumerMultipleTopics."""
+    """Mirrors Kafka's testOneConsumerOneTopic, testOneConsumerMultipleTopics."""
     assert text(assign(name, {"t": 2, "u": 1}, a=wants("t u"))) == {"a": "t-0 t-1 u-0"}
 
 
 @every
 def test_only_subscribed_topics_are_assigned(name: str) -> None:
-    """testOnlyAssignsPartitionsFromSubscribedTopics."""
+    """Mirrors Kafka's testOnlyAssignsPartitionsFromSubscribedTopics."""
     assert text(assign(name, {"t": 3, "other": 3}, a=wants("t"))) == {"a": "t-0 t-1 t-2"}
 
 
 @KAFKA
 def test_the_first_of_two_members_gets_the_only_partition(name: str) -> None:
-    """testTwoConsumersOneTopicOnePartition."""
+    """Mirrors Kafka's testTwoConsumersOneTopicOnePartition."""
     assert text(assign(name, {"t": 1}, a=wants(), b=wants())) == {"a": "t-0", "b": ""}
 
 
 @KAFKA
 def test_two_members_get_one_of_two_partitions_each(name: str) -> None:
-    """testTwoConsumersOneTopicTwoPartitions."""
+    """Mirrors Kafka's testTwoConsumersOneTopicTwoPartitions."""
     assert text(assign(name, {"t": 2}, a=wants(), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
@@ -281,20 +281,20 @@ def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
 
 @rule("R187")
 def test_dynamic_members_are_sorted_by_member_id() -> None:
-    """AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
+    """Mirrors AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
     assert sort_members({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
 
 
 @rule("R187")
 def test_static_members_are_sorted_by_instance_id() -> None:
-    """AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
+    """Mirrors AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
     members = {"a": wants(instance_id="z"), "b": wants(instance_id="x"), "c": wants(instance_id="y")}
     assert sort_members(members) == ["b", "c", "a"]
 
 
 @rule("R187")
 def test_static_members_come_before_dynamic_ones() -> None:
-    """AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
+    """Mirrors AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
     assert sort_members({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
 
 
@@ -315,24 +315,24 @@ def test_static_members_come_before_dynamic_ones() -> None:
 def test_racks_matter_if_a_replica_is_near_and_not_all_racks_have_replicas(
     members: str, partitions: list[str], matter: bool
 ) -> None:
-    """AbstractPartitionAssignorTest.testUseRackAwareAssignment."""
+    """Mirrors AbstractPartitionAssignorTest.testUseRackAwareAssignment."""
     assert racks_matter(members, [frozenset(racks) for racks in partitions]) is matter
 
 
 def test_assignors_are_resolved_by_name_in_order() -> None:
-    """ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
+    """Mirrors ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
     assert [partition.name for partition in resolve_assignors(["sticky", "range"])] == ["sticky", "range"]
 
 
 @pytest.mark.parametrize("names", [["range", "range"], ["nope"], []])
 def test_unknown_and_repeated_assignors_are_refused(names: list[str]) -> None:
-    """ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorNotFound, ...WithSameName."""
+    """Mirrors ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorNotFound, ...WithSameName."""
     with pytest.raises(ConfigError):
         resolve_assignors(names)
 
 
 def test_an_assignor_of_the_application_is_accepted() -> None:
-    """ConsumerPartitionAssignorTest.shouldInstantiateFromClassType."""
+    """Mirrors ConsumerPartitionAssignorTest.shouldInstantiateFromClassType."""
     mine = Assignor("mine", sticky)
     assert resolve_assignors([mine, "range"])[0] is mine
 

@@ -23,35 +23,35 @@ def in_ranges(
 
 
 def test_members_share_only_topics_that_both_subscribe() -> None:
-    """RangeAssignorTest.testMultipleConsumersMixedTopics."""
+    """Mirrors RangeAssignorTest.testMultipleConsumersMixedTopics."""
     plan = in_ranges({"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert plan == {"a": "t-0", "b": "t-1 u-0 u-1", "c": "t-2"}
 
 
 @rule("R189")
 def test_the_first_members_get_one_partition_more_of_each_topic() -> None:
-    """RangeAssignorTest.testTwoConsumersTwoTopicsSixPartitions."""
+    """Mirrors RangeAssignorTest.testTwoConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u"))
     assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 u-2"}
 
 
 @rule("R187")
 def test_static_members_are_sorted_by_instance_id() -> None:
-    """RangeAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
+    """Mirrors RangeAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u", instance_id="z"), b=wants("t u", instance_id="y"))
     assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
 
 
 @rule("R187")
 def test_a_static_member_comes_before_a_dynamic_one() -> None:
-    """RangeAssignorTest.testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions."""
+    """Mirrors RangeAssignorTest.testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u", instance_id="z"))
     assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
 
 
 @pytest.mark.parametrize("dynamic", ["a", "m", "zz"])
 def test_static_members_keep_their_partitions_when_a_dynamic_member_id_changes(dynamic: str) -> None:
-    """RangeAssignorTest.testStaticMemberRangeAssignmentPersistent."""
+    """Mirrors RangeAssignorTest.testStaticMemberRangeAssignmentPersistent."""
     plan = in_ranges(
         {"t": 5, "u": 4},
         None,
@@ -63,7 +63,7 @@ def test_static_members_keep_their_partitions_when_a_dynamic_member_id_changes(d
 
 
 def test_static_members_keep_their_partitions_when_their_member_ids_change() -> None:
-    """RangeAssignorTest.testStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
+    """Mirrors RangeAssignorTest.testStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
     by_instance: list[dict[str, str]] = []
     for ids in (("x", "y", "z"), ("z", "x", "y")):
         members = {m: wants("t u", instance_id=str(n)) for n, m in enumerate(ids)}
@@ -74,7 +74,7 @@ def test_static_members_keep_their_partitions_when_their_member_ids_change() -> 
 
 @rule("R189")
 def test_topics_of_equal_size_are_assigned_together() -> None:
-    """RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
+    """Mirrors RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
     plan = in_ranges({f"t{n}": 6 for n in range(1, 4)}, a=wants("t1 t2 t3"), b=wants("t1 t2 t3"))
     assert plan["a"] == "t1-0 t1-1 t1-2 t2-0 t2-1 t2-2 t3-0 t3-1 t3-2"
 
@@ -121,7 +121,7 @@ def test_a_member_without_a_rack_is_near_to_every_partition() -> None:
 
 @rule("R191")
 def test_topics_of_equal_size_are_assigned_together_if_racks_allow_it() -> None:
-    """RangeAssignorTest.testRackAwareAssignmentWithCoPartitioning."""
+    """Mirrors RangeAssignorTest.testRackAwareAssignmentWithCoPartitioning."""
     racks = {"t": "b a b a", "u": "b a b a"}
     plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))
     assert plan == {"a": "t-1 t-3 u-1 u-3", "b": "t-0 t-2 u-0 u-2"}
@@ -147,7 +147,7 @@ def test_a_topic_with_replicas_in_all_racks_is_assigned_without_racks() -> None:
 
 
 def test_static_members_keep_their_partitions_with_racks() -> None:
-    """RangeAssignorTest.testRackAwareStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
+    """Mirrors RangeAssignorTest.testRackAwareStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
     racks = {"t": "a b a b"}
     plans: list[dict[str, str]] = []
     for x, y in (("m1", "m2"), ("m2", "m1")):

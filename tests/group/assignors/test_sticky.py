@@ -38,14 +38,14 @@ def owned_partitions(members: dict[str, Subscription]) -> dict[str, str]:
 
 @rule("R193", "R196")
 def test_the_extra_partition_goes_to_the_first_member() -> None:
-    """testConsumerOwningMinQuotaExpectedMaxQuota."""
+    """Mirrors Kafka's testConsumerOwningMinQuotaExpectedMaxQuota."""
     plan = assign("sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0 u-1", 1), b=wants("t u", "t-1 u-2", 1))
     assert text(plan) == {"a": "t-0 u-0 u-1", "b": "t-1 u-2"}
 
 
 @rule("R196")
 def test_one_of_too_many_large_members_loses_its_last_partition() -> None:
-    """testMaxQuotaConsumerMoreThanNumExpectedMaxCapacityMembers."""
+    """Mirrors Kafka's testMaxQuotaConsumerMoreThanNumExpectedMaxCapacityMembers."""
     members = {
         "a": wants("t u", "t-0 u-0", 1),
         "b": wants("t u", "t-1 u-1", 1),
@@ -58,7 +58,7 @@ def test_one_of_too_many_large_members_loses_its_last_partition() -> None:
 
 
 def test_a_member_below_its_quota_keeps_its_partitions_and_gets_more() -> None:
-    """testAllConsumersAreUnderMinQuota."""
+    """Mirrors Kafka's testAllConsumersAreUnderMinQuota."""
     plan = assign(
         "sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0", 1), b=wants("t u", "t-1", 1), c=wants("t u")
     )
@@ -67,7 +67,7 @@ def test_a_member_below_its_quota_keeps_its_partitions_and_gets_more() -> None:
 
 @BOTH
 def test_a_new_member_gets_its_share_and_no_other_partition_moves(name: str) -> None:
-    """testAddRemoveConsumerOneTopic, testReassignmentAfterOneConsumerAdded."""
+    """Mirrors Kafka's testAddRemoveConsumerOneTopic, testReassignmentAfterOneConsumerAdded."""
     members = rounds(name, {"t": 6}, {"a": wants(), "b": wants()})
     before = owned_partitions(members)
     members = rounds(name, {"t": 6}, {**members, "c": wants()})
@@ -78,7 +78,7 @@ def test_a_new_member_gets_its_share_and_no_other_partition_moves(name: str) -> 
 
 @BOTH
 def test_partitions_of_a_leaving_member_are_shared_and_no_other_partition_moves(name: str) -> None:
-    """testReassignmentAfterOneConsumerLeaves, testStickiness."""
+    """Mirrors Kafka's testReassignmentAfterOneConsumerLeaves, testStickiness."""
     members = rounds(name, {"t": 8}, {m: wants() for m in "abcd"})
     before = owned_partitions(members)
     after = owned_partitions(
@@ -90,7 +90,7 @@ def test_partitions_of_a_leaving_member_are_shared_and_no_other_partition_moves(
 
 @BOTH
 def test_a_new_member_gets_partitions_of_both_topics(name: str) -> None:
-    """testTopicBalanceAfterReassignment."""
+    """Mirrors Kafka's testTopicBalanceAfterReassignment."""
     members = rounds(name, {"t": 12, "u": 12}, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, {"t": 12, "u": 12}, {**members, "c": wants("t u")})
     assert {partition.topic for partition in members["c"].owned} == {"t", "u"}
@@ -98,7 +98,7 @@ def test_a_new_member_gets_partitions_of_both_topics(name: str) -> None:
 
 @BOTH
 def test_two_members_join_and_two_leave(name: str) -> None:
-    """testAddRemoveTwoConsumersTwoTopics."""
+    """Mirrors Kafka's testAddRemoveTwoConsumersTwoTopics."""
     topics = {"t": 3, "u": 4}
     members = rounds(name, topics, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, topics, {**members, "c": wants("t u"), "d": wants("t u")})
@@ -110,7 +110,7 @@ def test_two_members_join_and_two_leave(name: str) -> None:
 
 @BOTH
 def test_a_new_topic_is_shared_and_no_other_partition_moves(name: str) -> None:
-    """testAddRemoveTopicTwoConsumers."""
+    """Mirrors Kafka's testAddRemoveTopicTwoConsumers."""
     members = rounds(name, {"t": 3}, {"a": wants("t u"), "b": wants("t u")})
     before = owned_partitions(members)
     members = rounds(name, {"t": 3, "u": 3}, members)
@@ -128,14 +128,14 @@ def test_partitions_of_a_deleted_topic_are_not_assigned(name: str) -> None:
 
 
 def test_the_last_partition_goes_to_the_empty_member() -> None:
-    """testAllConsumersReachExpectedQuotaAndAreConsideredFilled."""
+    """Mirrors Kafka's testAllConsumersReachExpectedQuotaAndAreConsideredFilled."""
     plan = assign("sticky", {"t": 4}, a=wants("t", "t-0 t-1", 1), b=wants("t", "t-2", 1), c=wants("t", "", 1))
     assert text(plan) == {"a": "t-0 t-1", "b": "t-2", "c": "t-3"}
 
 
 @BOTH
 def test_two_hundred_members_stay_balanced_when_one_leaves(name: str) -> None:
-    """testSameSubscriptions."""
+    """Mirrors Kafka's testSameSubscriptions."""
     topics = {f"t{n}": n % 10 + 1 for n in range(1, 16)}
     everything = " ".join(sorted(topics))
     members = rounds(name, topics, {f"m{n:03}": wants(everything) for n in range(9)})
@@ -167,7 +167,7 @@ def test_the_older_of_two_reported_owners_is_ignored(name: str, older: int | Non
 @rule("R194", "R215")
 @BOTH
 def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str) -> None:
-    """testEnsurePartitionsAssignedToHighestGeneration."""
+    """Mirrors Kafka's testEnsurePartitionsAssignedToHighestGeneration."""
     members = {
         "a": wants("t u v", "t-0 u-0 v-0", 10),
         "b": wants("t u v", "t-1 u-1 v-1 t-0 u-0 v-0", 9),
@@ -183,7 +183,7 @@ def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str)
 @rule("R194")
 @BOTH
 def test_an_old_owner_without_a_newer_one_keeps_its_partitions(name: str) -> None:
-    """testNoReassignmentOnCurrentMembers."""
+    """Mirrors Kafka's testNoReassignmentOnCurrentMembers."""
     members = {
         "a": wants("t u", "t-0 u-0", 7),
         "b": wants("t u", "t-1 u-1", 5),
@@ -209,7 +209,7 @@ def test_a_newer_claim_counts_although_two_older_ones_cancel_each_other(name: st
 
 @BOTH
 def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
-    """testSubscriptionNotEqualAndAssignSamePartitionWith3Generation."""
+    """Mirrors Kafka's testSubscriptionNotEqualAndAssignSamePartitionWith3Generation."""
     members = {
         "a": wants("t u", "t-0", 1),
         "b": wants("t v", "t-0", 2),
@@ -233,7 +233,7 @@ def test_a_partition_with_two_owners_in_one_generation_is_taken_from_both(topics
 
 
 def test_a_member_that_missed_a_generation_gets_back_unassigned_partitions() -> None:
-    """StickyAssignorTest.testAssignmentWithMultipleGenerations1."""
+    """Mirrors StickyAssignorTest.testAssignmentWithMultipleGenerations1."""
     topics = {"t": 6}
     first = assign("sticky", topics, a=wants(), b=wants(), c=wants())
     joined = rejoined(first, {"a": wants(), "b": wants(), "c": wants()}, 1)
@@ -246,7 +246,7 @@ def test_a_member_that_missed_a_generation_gets_back_unassigned_partitions() -> 
 
 
 def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
-    """StickyAssignorTest.testAssignmentWithConflictingPreviousGenerations."""
+    """Mirrors StickyAssignorTest.testAssignmentWithConflictingPreviousGenerations."""
     members = {
         "a": wants("t", "t-0 t-1 t-4", 1),
         "b": wants("t", "t-0 t-2 t-3", 1),
@@ -261,7 +261,7 @@ def test_conflicting_old_owners_do_not_disturb_the_balance() -> None:
 
 @rule("R212")
 def test_the_sticky_assignor_reads_only_user_data() -> None:
-    """StickyAssignorTest.testMemberDataWillHonorUserData."""
+    """Mirrors StickyAssignorTest.testMemberDataWillHonorUserData."""
     data = sticky_user_data([tp("t-1")], 3)
     members = {
         "a": Subscription(topics=("t",), owned=(tp("t-0"),), generation=9, user_data=data),
@@ -280,7 +280,7 @@ def test_the_sticky_assignor_ignores_the_generation_of_the_subscription() -> Non
 
 
 def test_the_sticky_assignor_reads_user_data_without_a_generation() -> None:
-    """StickyAssignorTest.testSchemaBackwardCompatibility."""
+    """Mirrors StickyAssignorTest.testSchemaBackwardCompatibility."""
     members = {
         "a": Subscription(topics=("t",), user_data=sticky_user_data([tp("t-1")], 1)),
         "b": Subscription(topics=("t",), user_data=sticky_user_data([tp("t-0"), tp("t-1")], 1)[:-4]),
@@ -291,7 +291,7 @@ def test_the_sticky_assignor_reads_user_data_without_a_generation() -> None:
 @rule("R215")
 @pytest.mark.parametrize("form", [cooperative_user_data(3), sticky_user_data([tp("t-1")], 3)])
 def test_the_cooperative_assignor_reads_the_generation_of_older_members_from_user_data(form: bytes) -> None:
-    """testMemberDataWithInconsistentData, testAssignorWithOldVersionSubscriptions."""
+    """Mirrors Kafka's testMemberDataWithInconsistentData, testAssignorWithOldVersionSubscriptions."""
     members = {
         "a": Subscription(topics=("t",), owned=(tp("t-0"),), user_data=form),
         "b": Subscription(topics=("t",), owned=(tp("t-0"),), user_data=cooperative_user_data(2)),
@@ -300,7 +300,7 @@ def test_the_cooperative_assignor_reads_the_generation_of_older_members_from_use
 
 
 def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
-    """CooperativeStickyAssignorTest.testMemberDataWithEmptyPartitionsAndHigherGeneration."""
+    """Mirrors CooperativeStickyAssignorTest.testMemberDataWithEmptyPartitionsAndHigherGeneration."""
     plan = assign("cooperative-sticky", {"t": 2}, a=wants("t", "", 9), b=wants("t", "t-0", 1))
     assert text(plan) == {"a": "t-1", "b": "t-0"}
 
@@ -310,7 +310,7 @@ def test_a_member_without_partitions_is_accepted_in_every_generation() -> None:
 
 @rule("R216")
 def test_a_moved_partition_is_withheld_for_one_round() -> None:
-    """CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
+    """Mirrors CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
     members = {"a": wants("t", "t-0 t-1 t-2 t-3", 1), "b": wants("t")}
     first = assign("cooperative-sticky", {"t": 4}, None, **members)
     assert text(first) == {"a": "t-0 t-1", "b": ""}
@@ -339,14 +339,14 @@ def test_a_partition_moved_because_of_racks_is_withheld_for_one_round() -> None:
 @rule("R193", "R205")
 @BOTH
 def test_members_with_different_topics_share_the_common_ones(name: str) -> None:
-    """testMultipleConsumersMixedTopicSubscriptions."""
+    """Mirrors Kafka's testMultipleConsumersMixedTopicSubscriptions."""
     plan = assign(name, {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
     assert text(plan) == {"a": "t-0 t-2", "b": "u-0 u-1", "c": "t-1"}
 
 
 @rule("R208")
 def test_the_sticky_assignor_is_balanced_where_round_robin_is_not() -> None:
-    """testPoorRoundRobinAssignmentScenario."""
+    """Mirrors Kafka's testPoorRoundRobinAssignmentScenario."""
     members = {
         "a": wants("t1 t2 t3 t4 t5"),
         "b": wants("t1 t3 t5"),
@@ -359,7 +359,7 @@ def test_the_sticky_assignor_is_balanced_where_round_robin_is_not() -> None:
 
 @rule("R193", "R208")
 def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
-    """testNewSubscription, testMoveExistingAssignments."""
+    """Mirrors Kafka's testNewSubscription, testMoveExistingAssignments."""
     members = {
         "a": wants("t u", "t-0 t-1 t-2 t-3", 1),
         "b": wants("t u v", "u-0", 1),
@@ -405,7 +405,7 @@ def test_a_partition_moves_back_to_its_previous_owner() -> None:
 
 @rule("R205")
 def test_racks_are_used_with_different_topics() -> None:
-    """testRackAwareAssignmentWithNonEqualSubscription."""
+    """Mirrors Kafka's testRackAwareAssignmentWithNonEqualSubscription."""
     racks = {"t": [frozenset("a"), frozenset("b")], "u": [frozenset("b"), frozenset("a")]}
     plan = assign(
         "sticky",
@@ -419,7 +419,7 @@ def test_racks_are_used_with_different_topics() -> None:
 
 
 def test_racks_are_used_with_the_same_topics() -> None:
-    """testRackAwareAssignmentWithUniformSubscription."""
+    """Mirrors Kafka's testRackAwareAssignmentWithUniformSubscription."""
     racks = {"t": [frozenset("b"), frozenset("a"), frozenset("b"), frozenset("a")]}
     plan = assign("sticky", {"t": 4}, racks, a=wants(rack_id="a"), b=wants(rack_id="b"))
     assert text(plan) == {"a": "t-1 t-3", "b": "t-0 t-2"}

@@ -37,7 +37,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @rule("M165")
 def test_s3_9_one_fetch_requests_all_partitions_of_the_broker_without_a_session() -> None:
-    # TestConsumeMessageWithSessionIDs
+    # Mirrors sarama's TestConsumeMessageWithSessionIDs
     stage, a = stage_with_member(4)
     stage.run(1_000)
     request = [line.request for line in a.lines if line.api == "Fetch"][-1]
@@ -92,7 +92,7 @@ def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> No
 
 @rule("M180")
 def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent() -> None:
-    # TestPauseResumeConsumption, TestConsumerPause
+    # Mirrors sarama's TestPauseResumeConsumption, TestConsumerPause
     stage, a = stage_with_member()
     a.do(c.PauseCalled((T0,)))
     stage.run(500)

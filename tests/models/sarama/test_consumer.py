@@ -44,7 +44,7 @@ def test_offsets_minus_1_and_minus_2_mean_the_newest_and_the_oldest() -> None:
 
 
 def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
-    # TestConsumerDuplicate
+    # Mirrors sarama's TestConsumerDuplicate
     world, a = world_with_client()
     a.assign({T0: 0})
     world.run(2_000)

@@ -51,7 +51,7 @@ def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
 
 
 def test_after_an_offset_out_of_range_the_claim_starts_at_the_initial_offset() -> None:
-    # TestConsumerOffsetOutOfRange, with Group.ResetInvalidOffsets
+    # Mirrors sarama's TestConsumerOffsetOutOfRange, with Group.ResetInvalidOffsets
     stage, a = stage_with_member(1)
     a.do(c.CommitCalled("x", {T0: 99}))
     a.run_command("close")

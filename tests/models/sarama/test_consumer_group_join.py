@@ -188,7 +188,7 @@ def test_the_second_request_of_kip_394_repeats_the_reason() -> None:
 
 
 def test_a_canceled_context_ends_the_backoff() -> None:
-    # TestConsumerShouldNotRetrySessionIfContextCancelled
+    # Mirrors sarama's TestConsumerShouldNotRetrySessionIfContextCancelled
     stage, a = stage_with_client()
     a.inject("Join", 0, 27)
     a.run_command("subscribe t")
@@ -210,7 +210,7 @@ def test_close_ends_the_backoff_and_leaves() -> None:
 
 
 def test_offset_load_in_progress_is_retried_in_join_and_sync() -> None:
-    # TestConsumerGroupNewSessionDuringOffsetLoad
+    # Mirrors sarama's TestConsumerGroupNewSessionDuringOffsetLoad
     stage, a = stage_with_client()
     a.inject("Join", 0, 14)
     a.inject("Sync", 14)

@@ -89,7 +89,7 @@ def test_the_fourth_consecutive_heartbeat_error_ends_the_session() -> None:
     ],
 )
 def test_the_cause_of_the_end_is_the_reason_of_the_next_join(code: int, reason: str) -> None:
-    # TestConsumerGroupReason, TestConsumerGroupSessionCancelCause_Rebalance
+    # Mirrors sarama's TestConsumerGroupReason, TestConsumerGroupSessionCancelCause_Rebalance
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)

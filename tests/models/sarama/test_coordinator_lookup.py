@@ -31,7 +31,7 @@ def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code
 
 
 def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
-    # TestConsumerGroupSessionDoesNotRetryForever
+    # Mirrors sarama's TestConsumerGroupSessionDoesNotRetryForever
     stage, a = stage_with_client()
     a.inject("Find", *[30] * 40)
     a.run_command("subscribe t")

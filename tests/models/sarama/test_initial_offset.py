@@ -53,7 +53,7 @@ def test_read_committed_requires_stable_offsets() -> None:
 @rule("M62")
 @pytest.mark.parametrize("code", [15, 16])
 def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int) -> None:
-    # TestOffsetManagerFetchInitialFail
+    # Mirrors sarama's TestOffsetManagerFetchInitialFail
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, code)
     a.run_command("subscribe t")
@@ -72,7 +72,7 @@ def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int
 
 @rule("M62")
 def test_a_fetch_during_loading_waits_and_repeats_the_request() -> None:
-    # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
+    # Mirrors sarama's TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, 14)
     a.run_command("subscribe t")
@@ -112,7 +112,7 @@ def test_without_a_commit_a_claim_starts_at_the_initial_offset() -> None:
 
 
 def test_the_next_session_starts_at_the_committed_offset() -> None:
-    # TestPartitionOffsetManagerNextOffset
+    # Mirrors sarama's TestPartitionOffsetManagerNextOffset
     stage, a = stage_with_member()
     stage.run(500)
     a.run_command("close")

@@ -37,7 +37,7 @@ GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 @rule("M135")
 def test_mark_only_advances_the_offset() -> None:
-    # TestPartitionOffsetManagerMarkOffset
+    # Mirrors sarama's TestPartitionOffsetManagerMarkOffset
     offset = PartitionOffset(5, -1, "original")
     offset.mark(4, "lower")
     offset.mark(5, "equal")
@@ -48,7 +48,7 @@ def test_mark_only_advances_the_offset() -> None:
 
 @rule("M135")
 def test_reset_never_advances_the_offset() -> None:
-    # TestPartitionOffsetManagerResetOffset
+    # Mirrors sarama's TestPartitionOffsetManagerResetOffset
     offset = PartitionOffset(5, -1, "original")
     offset.reset(6, "higher")
     assert (offset.offset, offset.dirty) == (5, False)
@@ -73,7 +73,7 @@ def test_s3_18_an_offset_marked_since_the_commit_stays_dirty() -> None:
 
 @rule("M127")
 def test_s3_4_the_ticker_commits_each_marked_offset_once() -> None:
-    # TestNewOffsetManagerOffsetsAutoCommit: enabled
+    # Mirrors sarama's TestNewOffsetManagerOffsetsAutoCommit: enabled
     stage, a = stage_with_member()
     stage.run(5_000)
     assert requests_of(a, "Commit") == [GOOD]
@@ -102,7 +102,7 @@ def test_s3_15_without_dirty_offsets_no_request_is_sent() -> None:
 
 @pytest.mark.parametrize("code", [3, 22, 25, 27])
 def test_commit_errors_are_reported_per_partition_and_retried_after_a_lookup(code: int) -> None:
-    # TestPartitionOffsetManagerCommitErr
+    # Mirrors sarama's TestPartitionOffsetManagerCommitErr
     stage, a = stage_with_client()
     a.inject("Commit", code)
     a.run_command("subscribe t")
@@ -136,7 +136,7 @@ def test_a_fenced_commit_ends_the_session() -> None:
 
 @pytest.mark.parametrize(("hours", "retention_ms"), [(0, -1), (1, 3_600_000)])
 def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, retention_ms: int) -> None:
-    # TestConstructRequestRetentionTime
+    # Mirrors sarama's TestConstructRequestRetentionTime
     world = World({"t": 1}, highest={"OffsetCommit": 4})
     world.write("t", 0, "x")
     a = world.join(

@@ -44,7 +44,7 @@ def test_offsets_retry_max_limits_the_last_commit() -> None:
 
 
 def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
-    # TestAbortPartitionOffsetManager
+    # Mirrors sarama's TestAbortPartitionOffsetManager
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.drop_connections()
     stage.run(500)

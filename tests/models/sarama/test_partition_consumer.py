@@ -26,7 +26,7 @@ T0 = TopicPartition("t", 0)
 
 
 def test_a_partition_is_consumed_in_order_without_gaps() -> None:
-    # TestConsumerOffsetManual, TestConsumerNonSequentialOffsets
+    # Mirrors sarama's TestConsumerOffsetManual, TestConsumerNonSequentialOffsets
     stage, a = stage_with_member(1)
     stage.produce("t", [0], 700)
     assert stage.run(until=lambda: len(a.records) == 705)
@@ -79,7 +79,7 @@ def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
 
 @rule("M178", "M189")
 def test_a_failed_fetch_restarts_each_partition_after_two_seconds_with_an_error() -> None:
-    # TestConsumerBounceWithReferenceOpen
+    # Mirrors sarama's TestConsumerBounceWithReferenceOpen
     stage, a = stage_with_member()
     stage.run(1_000)
     broken = stage.now
@@ -96,7 +96,7 @@ def test_a_failed_fetch_restarts_each_partition_after_two_seconds_with_an_error(
 
 
 def test_retry_max_ends_the_partition_consumer_and_with_it_the_session() -> None:
-    # TestPartitionConsumerRetryMax
+    # Mirrors sarama's TestPartitionConsumerRetryMax
     stage, a = stage_with_member(1, **{"Consumer.Retry.Max": 1})
     broken = stage.now
     a.drop_connections()

@@ -1,4 +1,4 @@
-"""The sticky strategies."""
+"""sarama's sticky strategies move partitions from their owners only to improve the balance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throttling (KIP-219): no request is sent to a broker during its throttle time.
+"""Throttling (KIP-219): no request is sent on a connection during its throttle time.
 
 Requests wait for the end of the throttle time and do not fail. Long throttling is reported.
 """

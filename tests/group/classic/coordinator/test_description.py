@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups."""
+"""DescribeGroups and ListGroups return groups. DeleteGroups deletes only groups without members."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rules import rule
 @rule("R113")
 @pytest.mark.parametrize("version", range(6))
 def test_up_to_v5_an_unknown_group_is_dead_and_no_error(version: int) -> None:
-    """GroupCoordinatorTest.testDescribeGroupInactiveGroup."""
+    """Mirrors GroupCoordinatorTest.testDescribeGroupInactiveGroup."""
     group = Stage().describe("nobody", version=version)
     assert (group.error_code, group.group_state, group.error_message) == (0, "Dead", None)
     assert (group.protocol_type, group.protocol_data, group.members) == ("", "", [])
@@ -22,7 +22,7 @@ def test_up_to_v5_an_unknown_group_is_dead_and_no_error(version: int) -> None:
 
 @rule("R113", "R116")
 def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
-    """KIP-1043."""
+    """From v6 on, an unknown group has the error GROUP_ID_NOT_FOUND (KIP-1043)."""
     group = Stage().describe("nobody", version=6, operations=True)
     assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert group.error_message
@@ -42,7 +42,7 @@ def test_authorized_operations_are_returned_on_request(requested: bool, operatio
 
 @rule("R5", "R114")
 def test_a_stable_group_is_described_completely() -> None:
-    """GroupCoordinatorTest.testDescribeGroupStableForStaticMember."""
+    """Mirrors GroupCoordinatorTest.testDescribeGroupStableForStaticMember."""
     stage = Stage()
     (member,) = stage.create_stable_group(
         {"instance": "i", "client": "billing", "protocols": [("range", b"topics")]}
@@ -58,7 +58,7 @@ def test_a_stable_group_is_described_completely() -> None:
 
 @rule("R115")
 def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
-    """GroupMetadataManagerTest.testDescribeGroupRebalancing."""
+    """Mirrors GroupMetadataManagerTest.testDescribeGroupRebalancing."""
     stage = Stage()
     stage.create_generation()
     group = stage.describe()
@@ -68,7 +68,7 @@ def test_outside_of_stable_neither_protocol_nor_metadata_is_shown() -> None:
 
 @rule("R115")
 def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
@@ -81,7 +81,7 @@ def test_the_last_assignment_is_shown_until_the_next_one_arrives() -> None:
 
 @rule("R50", "R115")
 def test_a_rebalance_before_the_assignment_clears_the_last_assignment() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
@@ -101,7 +101,7 @@ def test_an_empty_group_keeps_its_protocol_type() -> None:
 
 @rule("R118", "R122")
 def test_every_group_is_listed_with_state_and_type() -> None:
-    """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
+    """Mirrors GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
     stage = Stage()
     stage.create_stable_group()
     stage.commit(group="offsets-only")
@@ -137,7 +137,7 @@ def test_the_state_filter_ignores_case_blanks_and_unknown_states(
     ("types", "count"), [(["Classic"], 1), ([" classic "], 1), (["consumer"], 0), (["?"], 0), ([], 1)]
 )
 def test_the_type_filter_ignores_case_blanks_and_unknown_types(types: list[str], count: int) -> None:
-    """GroupCoordinatorTest.testListGroupsWithTypes."""
+    """Mirrors GroupCoordinatorTest.testListGroupsWithTypes."""
     stage = Stage()
     stage.create_stable_group()
     assert len(stage.list_groups(types=types)) == count
@@ -168,7 +168,7 @@ def test_groups_are_listed_in_every_version(version: int) -> None:
 
 @rule("R124")
 def test_a_group_with_members_is_not_deleted() -> None:
-    """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
+    """Mirrors GroupCoordinatorTest.testDeleteNonEmptyGroup."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     assert stage.delete("g") == [ErrorCode.NON_EMPTY_GROUP]
@@ -183,7 +183,7 @@ def test_deleting_an_unknown_group_is_an_error() -> None:
 
 @rule("R125")
 def test_an_empty_group_is_deleted_with_its_offsets() -> None:
-    """GroupCoordinatorTest.testDeleteEmptyGroupWithStoredOffsets."""
+    """Mirrors GroupCoordinatorTest.testDeleteEmptyGroupWithStoredOffsets."""
     stage = Stage()
     stage.commit()
     assert stage.delete("g") == [ErrorCode.NONE]

@@ -21,7 +21,7 @@ def test_a_session_timeout_at_a_bound_is_accepted(session: int) -> None:
 @rule("R19")
 @pytest.mark.parametrize("session", [5_999, 1_800_001])
 def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(session: int) -> None:
-    """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
     stage = Stage()
     assert stage.join(session=session).code is ErrorCode.INVALID_SESSION_TIMEOUT
     assert stage.state is ClassicGroupState.DEAD
@@ -38,7 +38,7 @@ def test_an_empty_group_id_is_rejected_before_the_session_timeout() -> None:
 @rule("R20")
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_an_unknown_member_id_is_an_error_in_a_missing_group(instance: str | None) -> None:
-    """GroupCoordinatorTest.testJoinGroupUnknownConsumerNewGroup."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupUnknownConsumerNewGroup."""
     stage = Stage()
     answer = stage.join("ghost", instance=instance)
     assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
@@ -47,7 +47,7 @@ def test_an_unknown_member_id_is_an_error_in_a_missing_group(instance: str | Non
 
 @rule("R15")
 def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
-    """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -55,7 +55,7 @@ def test_an_unknown_member_id_is_an_error_in_an_existing_group() -> None:
 
 @rule("R37")
 def test_the_id_of_a_former_member_is_unknown_in_an_empty_group() -> None:
-    """GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState."""
+    """Mirrors GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -65,7 +65,7 @@ def test_the_id_of_a_former_member_is_unknown_in_an_empty_group() -> None:
 
 @rule("R25", "R28", "R30")
 def test_a_new_dynamic_member_must_join_again_with_the_id_it_receives() -> None:
-    """KIP-394, JoinGroup v4."""
+    """From JoinGroup v4 on, the first response is MEMBER_ID_REQUIRED with a member id (KIP-394)."""
     stage = Stage()
     answer = stage.join(version=4, client="app")
     assert answer.code is ErrorCode.MEMBER_ID_REQUIRED
@@ -91,7 +91,7 @@ def test_every_first_join_receives_a_different_member_id() -> None:
 
 @rule("R27")
 def test_a_new_static_member_is_added_at_once() -> None:
-    """GroupCoordinatorTest.staticMemberJoinAsFirstMember."""
+    """Mirrors GroupCoordinatorTest.staticMemberJoinAsFirstMember."""
     stage = Stage()
     answer = stage.join(instance="i")
     stage.wait(DELAY)
@@ -110,7 +110,7 @@ def test_v0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
 
 @rule("R24")
 def test_another_protocol_type_is_inconsistent() -> None:
-    """GroupCoordinatorTest.testJoinGroupInconsistentProtocolType."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupInconsistentProtocolType."""
     stage = Stage()
     stage.create_stable_group()
     answer = stage.join(protocol_type="connect")
@@ -119,7 +119,7 @@ def test_another_protocol_type_is_inconsistent() -> None:
 
 @rule("R24")
 def test_no_protocol_in_common_is_inconsistent() -> None:
-    """GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol."""
     stage = Stage()
     stage.create_stable_group({"protocols": [("range", b"")]})
     assert stage.join(protocols=[("sticky", b"")]).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -136,7 +136,7 @@ def test_the_first_member_must_have_a_protocol_type_and_a_protocol() -> None:
 
 @rule("R30")
 def test_a_pending_member_id_survives_the_rejection_of_its_protocols() -> None:
-    """GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol."""
     stage = Stage()
     stage.create_stable_group()
     member = stage.join().member_id
@@ -155,7 +155,7 @@ def test_a_pending_member_id_with_an_instance_id_is_a_server_error() -> None:
 
 @rule("R1")
 def test_an_error_contains_nothing_of_the_group() -> None:
-    """GroupCoordinatorTest.testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs."""
     stage = Stage()
     stage.create_stable_group()
     response = stage.join("ghost").response
@@ -171,7 +171,7 @@ def test_before_v7_an_empty_protocol_name_stands_for_none(version: int, name: st
 
 @rule("R40")
 def test_leader_and_follower_receive_the_protocol_type() -> None:
-    """GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType."""
     stage = Stage()
     (_, leader), (_, follower) = stage.add_member(), stage.add_member()
     stage.wait(2 * DELAY)
@@ -191,7 +191,7 @@ def test_only_the_leader_receives_the_members_with_their_metadata_for_the_select
 
 @rule("R164")
 def test_the_protocol_that_most_members_prefer_is_selected() -> None:
-    """ClassicGroupTest.testSelectProtocol."""
+    """Mirrors ClassicGroupTest.testSelectProtocol."""
     stage = Stage()
     stage.create_generation(
         {"protocols": [("range", b""), ("sticky", b"")]},
@@ -214,7 +214,7 @@ def test_the_leaders_preference_breaks_a_tie() -> None:
 
 @rule("R164")
 def test_only_protocols_that_all_members_support_are_selected() -> None:
-    """ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol."""
+    """Mirrors ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol."""
     stage = Stage()
     stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
@@ -240,7 +240,7 @@ def test_a_protocol_that_is_listed_twice_counts_once() -> None:
 
 @rule("R36")
 def test_a_follower_that_rejoins_unchanged_receives_the_current_generation() -> None:
-    """GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     answer = stage.join(follower)
@@ -283,7 +283,7 @@ def test_a_follower_that_rejoins_unchanged_keeps_its_timeouts_and_its_session_de
 
 @rule("R34")
 def test_a_leader_that_rejoins_unchanged_starts_a_rebalance() -> None:
-    """GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance."""
     stage = Stage()
     leader, _ = stage.create_stable_group({}, {})
     assert stage.join(leader).waits
@@ -321,7 +321,7 @@ def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again(
 
 @rule("R33")
 def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another_rebalance() -> None:
-    """GroupMetadataManagerTest.testJoinGroupExistingMemberUpdatedMetadataTriggersRebalance."""
+    """Mirrors GroupMetadataManagerTest.testJoinGroupExistingMemberUpdatedMetadataTriggersRebalance."""
     stage = Stage()
     _, follower = stage.create_generation({}, {})
     assert stage.join(follower, protocols=[("range", b"new")]).waits
@@ -374,7 +374,7 @@ def test_a_member_cannot_change_to_protocols_that_others_do_not_support() -> Non
 
 @rule("R21")
 def test_a_full_group_rejects_new_members_in_completing_rebalance() -> None:
-    """GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
     stage = Stage(group_max_size=2)
     stage.create_generation({}, {})
     answer = stage.join(version=3)
@@ -383,7 +383,7 @@ def test_a_full_group_rejects_new_members_in_completing_rebalance() -> None:
 
 @rule("R21")
 def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
-    """GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
+    """Mirrors GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
     stage = Stage(group_max_size=2)
     ids = [stage.join().member_id for _ in range(4)]
     answers = [stage.join(member_id) for member_id in ids]
@@ -459,7 +459,7 @@ def test_too_large_metadata_leaves_no_stable_group_without_members() -> None:
 
 @rule("R21", "R22")
 def test_the_last_members_that_rejoin_an_oversized_group_are_removed() -> None:
-    """GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
+    """Mirrors GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize."""
     stage = Stage()
     members = stage.create_stable_group({}, {}, {})
     stage.coordinator.settings = type(stage.coordinator.settings)(group_max_size=2)

@@ -17,13 +17,13 @@ from tests.rules import rule
 
 @rule("R70")
 def test_a_heartbeat_to_a_missing_group_is_unknown_member() -> None:
-    """GroupCoordinatorTest.testHeartbeatUnknownGroup."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatUnknownGroup."""
     assert Stage().heartbeat("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R72")
 def test_a_heartbeat_to_an_empty_group_is_unknown_member() -> None:
-    """GroupCoordinatorTest.testHeartbeatEmptyGroup."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatEmptyGroup."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -43,7 +43,7 @@ def test_a_heartbeat_to_an_empty_group_id_is_rejected() -> None:
 @rule("R71")
 @pytest.mark.parametrize("generation", [1, 99])
 def test_a_heartbeat_of_an_unknown_member_is_rejected_in_every_generation(generation: int) -> None:
-    """GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.create_stable_group()
     assert stage.heartbeat("ghost", generation) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -52,7 +52,7 @@ def test_a_heartbeat_of_an_unknown_member_is_rejected_in_every_generation(genera
 @rule("R16", "R71")
 @pytest.mark.parametrize("generation", [0, 2, -1])
 def test_a_heartbeat_in_another_generation_is_rejected(generation: int) -> None:
-    """GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     assert stage.heartbeat(member, generation) is ErrorCode.ILLEGAL_GENERATION
@@ -75,7 +75,7 @@ def test_a_heartbeat_in_completing_rebalance_succeeds() -> None:
 
 @rule("R73")
 def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
-    """GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     stage.join(leader)
@@ -95,7 +95,7 @@ def test_in_the_initial_delay_the_generation_is_zero() -> None:
 
 @rule("R75", "R133")
 def test_heartbeats_keep_a_member_in_a_stable_group() -> None:
-    """GroupCoordinatorTest.testHeartbeatMaintainsSession."""
+    """Mirrors GroupCoordinatorTest.testHeartbeatMaintainsSession."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     for _ in range(5):
@@ -115,7 +115,7 @@ def test_heartbeats_keep_a_member_in_preparing_rebalance() -> None:
 
 @rule("R133", "R136")
 def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
-    """GroupCoordinatorTest.testSessionTimeout."""
+    """Mirrors GroupCoordinatorTest.testSessionTimeout."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
@@ -148,7 +148,7 @@ def test_two_members_that_expire_together_are_both_removed() -> None:
 
 @rule("R76", "R77")
 def test_leaving_a_missing_group_is_an_error_of_each_member_from_v3_on() -> None:
-    """GroupCoordinatorTest.testLeaveGroupUnknownGroup."""
+    """Mirrors GroupCoordinatorTest.testLeaveGroupUnknownGroup."""
     answer = Stage().leave("m", "n")
     assert answer.code is ErrorCode.NONE
     assert answer.codes == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
@@ -167,7 +167,7 @@ def test_leaving_an_empty_group_id_is_an_error_of_the_request() -> None:
 
 @rule("R80")
 def test_an_unknown_member_cannot_leave() -> None:
-    """GroupCoordinatorTest.testLeaveGroupUnknownConsumerExistingGroup."""
+    """Mirrors GroupCoordinatorTest.testLeaveGroupUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.create_stable_group()
     assert stage.leave("ghost").codes == [ErrorCode.UNKNOWN_MEMBER_ID]
@@ -178,7 +178,7 @@ def test_an_unknown_member_cannot_leave() -> None:
 @rule("R3")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_before_v3_one_member_leaves(version: int) -> None:
-    """GroupCoordinatorTest.testValidLeaveGroup."""
+    """Mirrors GroupCoordinatorTest.testValidLeaveGroup."""
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
     assert stage.leave_v2(follower, version=version) is ErrorCode.NONE
@@ -196,7 +196,7 @@ def test_leaving_members_are_returned_as_the_request_named_them() -> None:
 
 @rule("R78")
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
-    """GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
+    """Mirrors GroupCoordinatorTest.testLeaveGroupStaticMemberWithUnknownMemberId."""
     stage = Stage()
     stage.create_stable_group({"instance": "a"})
     assert stage.leave(("", "a")).codes == [ErrorCode.NONE]
@@ -205,7 +205,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
 
 @rule("R82")
 def test_several_static_members_leave_in_one_rebalance() -> None:
-    """GroupCoordinatorTest.testStaticMembersValidBatchLeaveGroup."""
+    """Mirrors GroupCoordinatorTest.testStaticMembersValidBatchLeaveGroup."""
     stage = Stage()
     stage.create_stable_group({"instance": "a"}, {"instance": "b"}, {})
     stage.notices.clear()
@@ -215,7 +215,7 @@ def test_several_static_members_leave_in_one_rebalance() -> None:
 
 @rule("R80")
 def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
-    """GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
+    """Mirrors GroupCoordinatorTest.testStaticMembersFencedInstanceBatchLeaveGroup."""
     stage = Stage()
     _, remaining = stage.create_stable_group({"instance": "a"}, {"instance": "b"})
     codes = stage.leave(("", "a"), ("ghost", "b")).codes
@@ -225,7 +225,7 @@ def test_a_fenced_instance_does_not_keep_another_member_from_leaving() -> None:
 
 @rule("R78")
 def test_an_unknown_instance_does_not_keep_another_member_from_leaving() -> None:
-    """GroupCoordinatorTest.testStaticMembersUnknownInstanceBatchLeaveGroup."""
+    """Mirrors GroupCoordinatorTest.testStaticMembersUnknownInstanceBatchLeaveGroup."""
     stage = Stage()
     stage.create_stable_group({"instance": "a"})
     assert stage.leave(("", "z"), ("", "a")).codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
@@ -240,7 +240,7 @@ def test_a_member_that_is_named_twice_leaves_once() -> None:
 
 @rule("R79")
 def test_members_and_pending_member_ids_leave_together() -> None:
-    """GroupMetadataManagerTest.testJoinedMemberPendingMemberBatchLeaveGroup."""
+    """Mirrors GroupMetadataManagerTest.testJoinedMemberPendingMemberBatchLeaveGroup."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     pending = stage.join().member_id

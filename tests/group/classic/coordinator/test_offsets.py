@@ -20,7 +20,7 @@ NOT_A_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
 @rule("R86", "R95")
 def test_a_commit_without_a_generation_creates_a_group_that_only_has_offsets() -> None:
-    """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
+    """Mirrors GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
     stage = Stage()
     assert stage.commit().codes == [ErrorCode.NONE]
     assert (stage.state, stage.generation(), stage.group().protocol_type) == (
@@ -33,7 +33,7 @@ def test_a_commit_without_a_generation_creates_a_group_that_only_has_offsets() -
 
 @rule("R86")
 def test_any_negative_generation_means_no_generation() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     assert Stage().commit(generation=-7).codes == [ErrorCode.NONE]
 
 
@@ -47,7 +47,7 @@ def test_any_negative_generation_means_no_generation() -> None:
     ],
 )
 def test_the_commit_of_a_member_to_a_missing_group_is_rejected(version: int, code: ErrorCode) -> None:
-    """OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup."""
+    """Mirrors OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup."""
     stage = Stage(KnownTopics())
     assert stage.commit("m", 1, version=version, topic_id=FLIGHTS).codes == [code]
     assert stage.state is ClassicGroupState.DEAD
@@ -58,7 +58,7 @@ def test_the_commit_of_a_member_to_a_missing_group_is_rejected(version: int, cod
 def test_an_empty_group_accepts_a_commit_without_a_generation_from_any_client(
     identity: tuple[str, str | None],
 ) -> None:
-    """GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
+    """Mirrors GroupCoordinatorTest.testManualCommitOffsetShouldNotValidateMemberIdAndInstanceId."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -95,7 +95,7 @@ def test_an_empty_group_rejects_a_commit_with_a_generation() -> None:
 def test_a_group_with_members_accepts_commits_only_from_them_in_their_generation(
     scene: str, member: str, generation: int, instance: str | None, code: ErrorCode
 ) -> None:
-    """ClassicGroupTest.testValidateOffsetCommit."""
+    """Mirrors ClassicGroupTest.testValidateOffsetCommit."""
     stage = Stage()
     if scene == "completing":
         static, *_ = stage.create_generation({"instance": "i"}, {})
@@ -125,7 +125,7 @@ def test_a_member_may_commit_in_preparing_rebalance() -> None:
 
 @rule("R88")
 def test_a_member_may_commit_in_generation_zero_during_the_initial_delay() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.commit(member, 0).codes == [ErrorCode.NONE]
@@ -133,7 +133,7 @@ def test_a_member_may_commit_in_generation_zero_during_the_initial_delay() -> No
 
 @rule("R88")
 def test_a_commit_in_completing_rebalance_is_rejected_and_does_not_restart_the_session() -> None:
-    """GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
+    """Mirrors GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
     stage = Stage()
     (member,) = stage.create_generation()
     stage.wait(SESSION - 1)
@@ -144,7 +144,7 @@ def test_a_commit_in_completing_rebalance_is_rejected_and_does_not_restart_the_s
 
 @rule("R88", "R133")
 def test_commits_restart_the_session() -> None:
-    """GroupCoordinatorTest.testCommitMaintainsSession."""
+    """Mirrors GroupCoordinatorTest.testCommitMaintainsSession."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     for _ in range(3):
@@ -161,7 +161,7 @@ def test_an_error_of_the_group_is_reported_for_every_partition() -> None:
 
 @rule("R14")
 def test_an_empty_group_id_is_valid_for_commits() -> None:
-    """GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup."""
+    """Mirrors GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup."""
     stage = Stage()
     assert stage.commit(group="").codes == [ErrorCode.NONE]
     assert stage.committed_offsets(P0, group="") == [42]
@@ -181,7 +181,7 @@ def test_a_commit_replaces_the_previous_one() -> None:
 
 @rule("R92")
 def test_metadata_and_leader_epoch_are_stored() -> None:
-    """GroupCoordinatorTest.testFetchOffsets."""
+    """Mirrors GroupCoordinatorTest.testFetchOffsets."""
     stage = Stage()
     stage.commit(metadata="from host a", leader_epoch=7)
     (topic,) = stage.fetch(P0).response.groups[0].topics
@@ -300,7 +300,7 @@ def test_v10_names_topics_by_id() -> None:
 @rule("R97")
 @pytest.mark.parametrize("version", range(1, 11))
 def test_a_missing_group_has_no_offsets_which_is_not_an_error(version: int) -> None:
-    """GroupCoordinatorTest.testFetchOffsetForUnknownPartition."""
+    """Mirrors GroupCoordinatorTest.testFetchOffsetForUnknownPartition."""
     response = Stage(KnownTopics()).fetch(P0, version=version).response
     topics = response.topics if version < 8 else response.groups[0].topics
     (partition,) = topics[0].partitions
@@ -310,7 +310,7 @@ def test_a_missing_group_has_no_offsets_which_is_not_an_error(version: int) -> N
 @rule("R99")
 @pytest.mark.parametrize("version", range(2, 11))
 def test_null_topics_request_all_committed_offsets(version: int) -> None:
-    """GroupCoordinatorTest.testFetchAllOffsets."""
+    """Mirrors GroupCoordinatorTest.testFetchAllOffsets."""
     stage = Stage(KnownTopics())
     stage.commit(offsets={P0: 1, P1: 2})
     response = stage.fetch(everything=True, version=version).response
@@ -341,7 +341,7 @@ def test_several_groups_are_answered_in_order() -> None:
 
 @rule("R96")
 def test_v10_requests_topic_ids_and_an_unknown_id_is_an_error() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage(KnownTopics())
     stage.commit()
     assert stage.fetch(P0, version=10).response.groups[0].topics[0].partitions[0].committed_offset == 42
@@ -375,7 +375,7 @@ def test_offsets_are_fetched_without_a_membership_and_in_every_state() -> None:
 
 @rule("R111")
 def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> None:
-    """GroupCoordinatorTest.testBasicFetchTxnOffsets."""
+    """Mirrors GroupCoordinatorTest.testBasicFetchTxnOffsets."""
     stage = Stage()
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE]
     assert stage.committed_offsets(P0) == [-1]
@@ -386,7 +386,7 @@ def test_a_transactional_commit_is_invisible_until_the_transaction_commits() -> 
 
 @rule("R111")
 def test_an_aborted_transaction_leaves_no_offset() -> None:
-    """GroupCoordinatorTest.testFetchTxnOffsetsWithAbort."""
+    """Mirrors GroupCoordinatorTest.testFetchTxnOffsetsWithAbort."""
     stage = Stage()
     stage.commit_in_transaction()
     stage.step(TransactionEnded(1, committed=False))
@@ -410,7 +410,7 @@ def test_a_pending_offset_is_unstable_if_stable_offsets_are_required() -> None:
 
 @rule("R111")
 def test_pending_offsets_are_separate_for_each_producer() -> None:
-    """GroupCoordinatorTest.testFetchTxnOffsetsMultipleProducersOneGroup."""
+    """Mirrors GroupCoordinatorTest.testFetchTxnOffsetsMultipleProducersOneGroup."""
     stage = Stage()
     stage.commit_in_transaction(1, {P0: 10})
     stage.commit_in_transaction(2, {P1: 20})
@@ -434,7 +434,7 @@ def test_the_later_of_a_plain_and_a_transactional_commit_wins(plain_first: bool,
 
 @rule("R110")
 def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
-    """GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId."""
+    """Mirrors GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId."""
     stage = Stage()
     (member,) = stage.create_generation()
     assert stage.commit_in_transaction(member_id=member, generation=1).codes == [ErrorCode.NONE]
@@ -462,7 +462,7 @@ def test_a_transactional_commit_in_generation_0_names_a_generation() -> None:
 
 @rule("R106", "R109")
 def test_a_transactional_commit_to_a_missing_group() -> None:
-    """OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId."""
+    """Mirrors OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId."""
     stage = Stage()
     answer = stage.commit_in_transaction(member_id="m", generation=1)
     assert answer.codes == [ErrorCode.ILLEGAL_GENERATION]
@@ -472,7 +472,7 @@ def test_a_transactional_commit_to_a_missing_group() -> None:
 
 @rule("R91", "R110")
 def test_a_rejected_transactional_commit_stores_nothing() -> None:
-    """GroupCoordinatorTest.testTxnOffsetMetadataTooLarge."""
+    """Mirrors GroupCoordinatorTest.testTxnOffsetMetadataTooLarge."""
     stage = Stage(offset_metadata_max_bytes=1)
     assert stage.commit_in_transaction(metadata="xx").codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert stage.group().pending_transactions == {}
@@ -496,7 +496,7 @@ def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
 
 @rule("R126")
 def test_deleting_offsets_of_a_missing_group_is_an_error_of_the_request() -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfNonExistingGroup."""
+    """Mirrors GroupCoordinatorTest.testDeleteOffsetOfNonExistingGroup."""
     answer = Stage().delete_offsets(P0)
     assert (answer.code, answer.codes) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     assert Stage().delete_offsets(P0, group="").code is ErrorCode.INVALID_GROUP_ID
@@ -504,7 +504,7 @@ def test_deleting_offsets_of_a_missing_group_is_an_error_of_the_request() -> Non
 
 @rule("R127")
 def test_an_empty_group_loses_the_requested_offsets() -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup."""
+    """Mirrors GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup."""
     stage = Stage()
     stage.commit(offsets={P0: 1, P1: 2})
     assert stage.delete_offsets(P0, ("never", 0)).codes == [ErrorCode.NONE] * 2
@@ -513,7 +513,7 @@ def test_an_empty_group_loses_the_requested_offsets() -> None:
 
 @rule("R127")
 def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
+    """Mirrors GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
     stage = Stage()
     (member,) = stage.create_stable_group({"protocols": [("range", subscription("flights", version=3))]})
     stage.commit(member, 1, {P0: 1, ("old", 0): 2})
@@ -524,7 +524,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
 
 @rule("R128")
 def test_a_subscription_that_cannot_be_decoded_counts_for_every_topic() -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol."""
+    """Mirrors GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol."""
     stage = Stage()
     stage.create_stable_group({"protocols": [("range", b"\0")]})
     assert stage.delete_offsets(P0).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -532,7 +532,7 @@ def test_a_subscription_that_cannot_be_decoded_counts_for_every_topic() -> None:
 
 @rule("R128")
 def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage()
     stage.add_member(protocols=[("range", subscription("flights"))])
     assert stage.delete_offsets(("other", 0)).codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -540,7 +540,7 @@ def test_before_the_first_generation_every_topic_counts_as_subscribed() -> None:
 
 @rule("R128")
 def test_in_preparing_rebalance_the_subscriptions_of_the_last_generation_count() -> None:
-    """Seen on Kafka 4.3.1."""
+    """As observed with Kafka 4.3.1."""
     stage = Stage()
     leader, _ = stage.create_stable_group(*[{"protocols": [("range", subscription("flights"))]}] * 2)
     stage.join(leader, protocols=[("range", subscription("other"))])
@@ -565,7 +565,7 @@ def test_only_the_subscriptions_for_the_selected_protocol_count() -> None:
 
 @rule("R126")
 def test_a_group_of_another_protocol_type_keeps_all_offsets() -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup."""
+    """Mirrors GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup."""
     stage = Stage()
     member, _ = stage.add_member(protocol_type="connect")
     stage.await_generation()
@@ -576,7 +576,7 @@ def test_a_group_of_another_protocol_type_keeps_all_offsets() -> None:
 
 @rule("R112")
 def test_deleting_an_offset_deletes_its_pending_offsets() -> None:
-    """OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithPendingTransactionalOffsets."""
+    """Mirrors OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithPendingTransactionalOffsets."""
     stage = Stage()
     stage.commit_in_transaction()
     stage.delete_offsets(P0)
@@ -594,7 +594,7 @@ def test_deleting_offsets_of_missing_partitions_is_an_error_of_each() -> None:
 
 @rule("R157")
 def test_the_offsets_of_a_deleted_topic_are_dropped() -> None:
-    """OffsetMetadataManagerTest.testOnPartitionsDeleted."""
+    """Mirrors OffsetMetadataManagerTest.testOnPartitionsDeleted."""
     stage = Stage()
     stage.commit(offsets={P0: 1, ("other", 0): 2})
     stage.commit_in_transaction(1, {P1: 3, ("other", 1): 4})

@@ -1,4 +1,4 @@
-"""A join phase ends after its initial delay, when all members have joined or timed out."""
+"""A join phase ends when all members have joined or timed out; that of an empty group, after a delay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.rules import rule
 
 @rule("R141")
 def test_the_first_member_waits_for_the_initial_delay() -> None:
-    """GroupCoordinatorTest.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
+    """Mirrors GroupCoordinatorTest.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
     stage = Stage()
     _, answer = stage.add_member()
     stage.wait(DELAY - 1)
@@ -35,7 +35,7 @@ def test_the_first_member_waits_for_the_initial_delay() -> None:
 
 @rule("R142")
 def test_a_second_member_prolongs_the_initial_delay() -> None:
-    """GroupCoordinatorTest.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
+    """Mirrors GroupCoordinatorTest.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
     stage = Stage()
     _, first = stage.add_member()
     stage.wait(DELAY - 1)
@@ -145,7 +145,7 @@ def test_a_rebalance_completes_when_all_members_have_rejoined() -> None:
 
 @rule("R51")
 def test_a_pending_member_id_delays_the_rebalance_until_it_joins() -> None:
-    """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberJoins."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberJoins."""
     stage = Stage()
     (leader,) = stage.create_stable_group()
     newcomer = stage.join().member_id
@@ -157,7 +157,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_joins() -> None:
 
 @rule("R51", "R138")
 def test_a_pending_member_id_delays_the_rebalance_until_it_expires() -> None:
-    """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberTimesOut."""
+    """Mirrors GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberTimesOut."""
     stage = Stage()
     (leader,) = stage.create_stable_group()
     newcomer = stage.join(session=SESSION).member_id
@@ -171,7 +171,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_expires() -> None:
 
 @rule("R51", "R79")
 def test_a_pending_member_id_delays_the_rebalance_until_it_leaves() -> None:
-    """GroupCoordinatorTest.testPendingMembersLeavesGroup."""
+    """Mirrors GroupCoordinatorTest.testPendingMembersLeavesGroup."""
     stage = Stage()
     (leader,) = stage.create_stable_group()
     newcomer = stage.join().member_id
@@ -182,7 +182,7 @@ def test_a_pending_member_id_delays_the_rebalance_until_it_leaves() -> None:
 
 @rule("R138")
 def test_a_pending_member_that_never_joins_delays_but_does_not_block_the_rebalance() -> None:
-    """GroupCoordinatorTest.testSecondMemberPartiallyJoinAndTimeout."""
+    """Mirrors GroupCoordinatorTest.testSecondMemberPartiallyJoinAndTimeout."""
     stage = Stage()
     (leader,) = stage.create_stable_group()
     stage.join(session=SESSION)
@@ -216,7 +216,7 @@ def test_a_group_whose_last_member_leaves_is_empty_in_the_next_generation() -> N
 
 @rule("R52")
 def test_a_dynamic_member_that_has_not_joined_by_the_rebalance_timeout_is_removed() -> None:
-    """GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins."""
+    """Mirrors GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins."""
     stage = Stage()
     leader, absent = stage.create_stable_group({"rebalance": 20_000}, {"rebalance": 20_000})
     answer = stage.join(leader, rebalance=20_000)
@@ -252,7 +252,7 @@ def test_the_longer_timeout_of_a_new_member_does_not_extend_a_running_rebalance(
 
 @rule("R136")
 def test_a_silent_member_expires_in_a_rebalance_which_then_completes() -> None:
-    """GroupCoordinatorTest.testSessionTimeoutDuringRebalance."""
+    """Mirrors GroupCoordinatorTest.testSessionTimeoutDuringRebalance."""
     stage = Stage()
     leader, silent = stage.create_stable_group({}, {})
     answer = stage.join(leader)
@@ -278,7 +278,7 @@ def test_a_new_member_may_wait_longer_than_its_session_timeout() -> None:
 
 @rule("R81", "R134")
 def test_a_new_member_that_waits_five_minutes_is_removed() -> None:
-    """GroupCoordinatorTest.testNewMemberJoinExpiration."""
+    """Mirrors GroupCoordinatorTest.testNewMemberJoinExpiration."""
     stage = Stage()
     (leader,) = stage.create_stable_group({"rebalance": 3_600_000})
     newcomer, answer = stage.add_member()
@@ -322,7 +322,7 @@ def test_the_session_timeout_of_a_new_member_counts_from_its_first_generation() 
 
 @rule("R167")
 def test_generations_count_from_one() -> None:
-    """GroupCoordinatorTest.testGenerationIdIncrementsOnRebalance."""
+    """Mirrors GroupCoordinatorTest.testGenerationIdIncrementsOnRebalance."""
     stage = Stage()
     (leader,) = stage.create_stable_group()
     assert stage.generation() == 1

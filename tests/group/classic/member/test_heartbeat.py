@@ -54,7 +54,7 @@ UNKNOWN = pytest.mark.parametrize(
 
 @rule("M105")
 def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
-    """HeartbeatTest.testShouldHeartbeat, testShouldNotHeartbeat, testTimeToNextHeartbeat."""
+    """Mirrors HeartbeatTest.testShouldHeartbeat, testShouldNotHeartbeat, testTimeToNextHeartbeat."""
     solo = Solo().stable()
     assert next_deadline(solo.member) == solo.now + INTERVAL
     solo.wait(INTERVAL - 1)
@@ -96,7 +96,7 @@ def test_only_one_heartbeat_is_in_flight_at_a_time() -> None:
 
 @rule("M56")
 def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
-    """ConsumerCoordinatorTest.testNormalHeartbeat."""
+    """Mirrors ConsumerCoordinatorTest.testNormalHeartbeat."""
     solo = Solo().stable()
     for _ in range(5):
         assert solo.answer_heartbeat() == []
@@ -119,7 +119,7 @@ def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> N
 
 @rule("M56")
 def test_a_heartbeat_response_restarts_the_session_timeout() -> None:
-    """HeartbeatTest.testResetSession."""
+    """Mirrors HeartbeatTest.testResetSession."""
     solo = Solo().stable()
     solo.answer_heartbeat()
     solo.next_heartbeat()
@@ -163,7 +163,7 @@ def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> Non
 def test_a_heartbeat_to_the_wrong_coordinator_looks_it_up_and_keeps_the_membership(
     code: ErrorCode,
 ) -> None:
-    """ConsumerCoordinatorTest.testCoordinatorNotAvailable, testNotCoordinator."""
+    """Mirrors ConsumerCoordinatorTest.testCoordinatorNotAvailable, testNotCoordinator."""
     solo = Solo().stable()
     solo.answer_heartbeat(code)
     solo.pop_action(FindCoordinator)
@@ -174,7 +174,7 @@ def test_a_heartbeat_to_the_wrong_coordinator_looks_it_up_and_keeps_the_membersh
 
 @rule("M26")
 def test_a_lost_connection_looks_the_coordinator_up_and_keeps_the_generation() -> None:
-    """ConsumerCoordinatorTest.testCoordinatorDisconnect."""
+    """Mirrors ConsumerCoordinatorTest.testCoordinatorDisconnect."""
     solo = Solo().stable()
     solo.apply(SendFailed(solo.next_heartbeat(), "broken"))
     solo.pop_action(FindCoordinator)
@@ -279,7 +279,7 @@ def test_a_session_that_times_out_with_the_poll_interval_keeps_the_member_id() -
 def test_an_unknown_member_or_generation_loses_all_partitions_and_rejoins(
     assignors: tuple[str, ...], code: ErrorCode, member_id: str
 ) -> None:
-    """ConsumerCoordinatorTest.testIllegalGeneration, testUnknownMemberId."""
+    """Mirrors ConsumerCoordinatorTest.testIllegalGeneration, testUnknownMemberId."""
     solo = Solo(assignors).stable()
     solo.answer_heartbeat(code)
     lose = solo.pop_action(Lose)
@@ -392,7 +392,7 @@ def test_a_commit_error_during_a_cooperative_join_loses_and_rejoins() -> None:
     [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT],
 )
 def test_a_commit_to_the_wrong_coordinator_looks_it_up(code: ErrorCode) -> None:
-    """testCommitOffsetAsyncNotCoordinator, testCommitOffsetAsyncCoordinatorNotAvailable."""
+    """Mirrors Kafka's testCommitOffsetAsyncNotCoordinator, testCommitOffsetAsyncCoordinatorNotAvailable."""
     solo = Solo().stable()
     solo.answer_commit(code)
     solo.pop_action(FindCoordinator)
@@ -412,7 +412,7 @@ def test_other_commit_errors_do_not_change_the_member(code: ErrorCode) -> None:
 
 @rule("M14", "M77")
 def test_an_eager_member_revokes_everything_before_it_joins() -> None:
-    """ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
+    """Mirrors ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
     solo = Solo(EAGER).stable()
     solo.now += 1_000
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -427,7 +427,7 @@ def test_an_eager_member_revokes_everything_before_it_joins() -> None:
 
 @rule("M78")
 def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
-    """ConsumerCoordinatorTest.testRejoinGroup, COOPERATIVE."""
+    """Mirrors ConsumerCoordinatorTest.testRejoinGroup, COOPERATIVE."""
     solo = Solo(COOPERATIVE).stable(generation=3)
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert not solo.has_action(Revoke)
@@ -447,7 +447,7 @@ def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
 
 @rule("M61")
 def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
-    """ConsumerCoordinatorTest.testCommitOffsetRebalanceInProgress."""
+    """Mirrors ConsumerCoordinatorTest.testCommitOffsetRebalanceInProgress."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_commit(ErrorCode.REBALANCE_IN_PROGRESS)
     request = solo.pop_request(JoinGroupRequest)
@@ -457,7 +457,7 @@ def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
 
 @rule("M15", "M58")
 def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
-    """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
+    """Mirrors AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
@@ -490,7 +490,7 @@ def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
 
 @rule("M4")
 def test_the_identity_is_new_before_partitions_are_revoked() -> None:
-    """ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
+    """Mirrors ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
@@ -665,7 +665,7 @@ def test_a_subscription_that_changes_during_a_join_causes_a_second_join() -> Non
 
 @rule("M200")
 def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
-    """ConsumerCoordinatorTest.testMetadataTopicsDuringSubscriptionChange."""
+    """Mirrors ConsumerCoordinatorTest.testMetadataTopicsDuringSubscriptionChange."""
     solo = Solo(EAGER).stable()
     solo.subscribe("u")
     assert solo.member.topics_of_interest == {"t", "u"}
@@ -675,7 +675,7 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
 
 @rule("M24", "M92", "M116")
 def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None:
-    """AbstractCoordinatorTest.testRejoinReason."""
+    """Mirrors AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("x" * 300))
     assert solo.pop_request(JoinGroupRequest).reason == "x" * 255
@@ -683,7 +683,7 @@ def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None
 
 @rule("M9")
 def test_the_reason_is_cleared_after_the_join() -> None:
-    """AbstractCoordinatorTest.testRejoinReason."""
+    """Mirrors AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
@@ -709,7 +709,7 @@ def test_the_sticky_assignors_user_data_is_the_last_assignment() -> None:
 
 @rule("M16", "M110", "M116")
 def test_a_member_whose_application_does_not_poll_leaves_with_that_reason() -> None:
-    """HeartbeatTest.testPollTimeout."""
+    """Mirrors HeartbeatTest.testPollTimeout."""
     solo = Solo(session_timeout_ms=POLL * 2).stable()
     solo.wait(POLL - 1)
     assert not solo.has_request(LeaveGroupRequest)
@@ -783,7 +783,7 @@ def test_a_poll_that_began_before_the_join_stops_the_poll_interval() -> None:
 
 @rule("M108")
 def test_a_poll_restarts_the_poll_interval_while_the_coordinator_is_unknown() -> None:
-    """ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
+    """Mirrors ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
     solo = Solo(session_timeout_ms=POLL * 3).stable()
     solo.apply(CoordinatorLost())
     solo.wait(POLL - 1)

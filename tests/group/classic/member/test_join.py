@@ -68,7 +68,7 @@ def test_the_coordinator_is_looked_up_before_anything_is_sent() -> None:
 
 @rule("M28")
 def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
-    """AbstractCoordinatorTest.testLookupCoordinator."""
+    """Mirrors AbstractCoordinatorTest.testLookupCoordinator."""
     solo = Solo()
     solo.subscribe()
     solo.poll()
@@ -78,7 +78,7 @@ def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
 
 @rule("M28")
 def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
-    """AbstractCoordinatorTest.testCoordinatorDiscoveryExponentialBackoff."""
+    """Mirrors AbstractCoordinatorTest.testCoordinatorDiscoveryExponentialBackoff."""
     solo = Solo()
     solo.subscribe()
     at: list[int] = []
@@ -104,7 +104,7 @@ def test_the_first_join_group_has_all_fields() -> None:
 
 @rule("M74")
 def test_client_rack_is_in_the_subscription() -> None:
-    """ConsumerCoordinatorTest.testSubscriptionRackId."""
+    """Mirrors ConsumerCoordinatorTest.testSubscriptionRackId."""
     request = Solo(rack_id="r1").joining().pop_request(JoinGroupRequest)
     assert Subscription.decode(request.protocols[0].metadata).rack_id == "r1"
 
@@ -117,7 +117,7 @@ def test_every_assignor_is_offered_in_the_configured_order() -> None:
 
 @rule("M24")
 def test_join_group_may_take_the_rebalance_timeout_and_five_seconds() -> None:
-    """AbstractCoordinatorTest.testJoinGroupRequestTimeout."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupRequestTimeout."""
     solo = Solo().joining()
     assert solo.pop_action(Send).timeout_ms == POLL + 5_000
 
@@ -145,7 +145,7 @@ def test_the_first_join_runs_no_callback() -> None:
 def test_the_newest_protocol_that_all_assignors_support_is_used(
     assignors: tuple[str, ...], cooperative: bool
 ) -> None:
-    """ConsumerCoordinatorTest.testSelectRebalanceProtocol."""
+    """Mirrors ConsumerCoordinatorTest.testSelectRebalanceProtocol."""
     assert Solo(assignors).member.cooperative is cooperative
 
 
@@ -180,7 +180,7 @@ def test_an_instance_id_has_at_most_249_letters_digits_dots_underscores_and_hyph
 
 @rule("M5", "M22", "M40")
 def test_member_id_required_rejoins_at_once_with_the_member_id() -> None:
-    """AbstractCoordinatorTest.testJoinGroupRequestWithMemberIdRequired."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupRequestWithMemberIdRequired."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     request = solo.pop_request(JoinGroupRequest)
@@ -193,7 +193,7 @@ def test_member_id_required_rejoins_at_once_with_the_member_id() -> None:
 
 @rule("M1", "M9")
 def test_a_follower_sends_no_assignments_and_adopts_its_own() -> None:
-    """ConsumerCoordinatorTest.testNormalJoinGroupFollower."""
+    """Mirrors ConsumerCoordinatorTest.testNormalJoinGroupFollower."""
     solo = Solo().joining()
     solo.answer_join(generation=4)
     request = solo.pop_request(SyncGroupRequest)
@@ -229,7 +229,7 @@ def test_only_the_first_generation_is_the_groups_first() -> None:
 
 @rule("M4")
 def test_the_identity_is_known_when_partitions_are_assigned() -> None:
-    """ConsumerCoordinatorTest.testGetGroupMetadata."""
+    """Mirrors ConsumerCoordinatorTest.testGetGroupMetadata."""
     solo = Solo(group_instance_id="i")
     assert solo.member.identity is None
     solo.syncing(3)
@@ -243,7 +243,7 @@ def test_the_identity_is_known_when_partitions_are_assigned() -> None:
 
 @rule("M7")
 def test_heartbeats_are_sent_while_sync_group_is_in_flight() -> None:
-    """AbstractCoordinatorTest.testHeartbeatSentWhenCompletingRebalance."""
+    """Mirrors AbstractCoordinatorTest.testHeartbeatSentWhenCompletingRebalance."""
     assert Solo().syncing().next_heartbeat().generation_id == 1
 
 
@@ -292,7 +292,7 @@ def test_join_group_to_the_wrong_coordinator_is_retried_after_a_backoff(code: Er
 
 @rule("M35")
 def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> None:
-    """AbstractCoordinatorTest.testBackoffAndRetryUponRetriableError."""
+    """Mirrors AbstractCoordinatorTest.testBackoffAndRetryUponRetriableError."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -307,7 +307,7 @@ def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> Non
 
 @rule("M22", "M41")
 def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None:
-    """AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
     solo = Solo().stable()
     solo.apply(RejoinRequested("because"))
     solo.pop_action(Revoke)
@@ -323,7 +323,7 @@ def test_rebalance_in_progress_rejoins_at_once_with_the_same_member_id() -> None
 
 @rule("M22", "M38")
 def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
-    """AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("because"))
     solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -465,7 +465,7 @@ def test_the_error_of_a_full_group_names_the_brokers_setting() -> None:
 
 @rule("M43")
 def test_a_group_without_read_permission_is_not_authorized() -> None:
-    """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
+    """Mirrors ConsumerCoordinatorTest.testGroupReadUnauthorized."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = solo.pop_action(Fatal).error
@@ -514,7 +514,7 @@ def test_a_member_that_fails_to_rejoin_loses_its_partitions() -> None:
 
 @rule("M45")
 def test_a_group_of_another_protocol_type_is_fatal() -> None:
-    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
     solo.answer_join(protocol_type="connect")
     error = solo.pop_action(Fatal).error
@@ -524,7 +524,7 @@ def test_a_group_of_another_protocol_type_is_fatal() -> None:
 
 @rule("M45")
 def test_a_missing_protocol_type_is_accepted() -> None:
-    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().joining()
     solo.answer_join(protocol_type=None)
     assert solo.state is MemberState.SYNCING
@@ -533,7 +533,7 @@ def test_a_missing_protocol_type_is_accepted() -> None:
 @rule("M22", "M26")
 @pytest.mark.parametrize("assignors", BOTH)
 def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str, ...]) -> None:
-    """AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
+    """Mirrors AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
     solo = Solo(assignors).stable()
     solo.apply(RejoinRequested("because"))
     if assignors == EAGER:
@@ -560,7 +560,7 @@ def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str,
 
 @rule("M47")
 def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_member_id() -> None:
-    """ConsumerCoordinatorTest.testRebalanceInProgressOnSyncGroup."""
+    """Mirrors ConsumerCoordinatorTest.testRebalanceInProgressOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
     request = solo.pop_request(JoinGroupRequest)
@@ -611,7 +611,7 @@ def test_a_sync_group_of_an_unknown_member_or_generation_loses_all_partitions(
 
 @rule("M48")
 def test_an_eager_member_has_nothing_to_lose_after_a_failed_sync() -> None:
-    """ConsumerCoordinatorTest.testUnknownMemberIdOnSyncGroup."""
+    """Mirrors ConsumerCoordinatorTest.testUnknownMemberIdOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.UNKNOWN_MEMBER_ID)
     assert solo.pop_request(JoinGroupRequest).member_id == ""
@@ -672,7 +672,7 @@ def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff_with_kproto
 @rule("M52", "M53")
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_other_errors_of_sync_group_are_fatal(code: ErrorCode) -> None:
-    """ConsumerCoordinatorTest.testUnexpectedErrorOnSyncGroup."""
+    """Mirrors ConsumerCoordinatorTest.testUnexpectedErrorOnSyncGroup."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
     error = solo.pop_action(Fatal).error
@@ -683,7 +683,7 @@ def test_other_errors_of_sync_group_are_fatal(code: ErrorCode) -> None:
 @rule("M54")
 @pytest.mark.parametrize(("name", "kind"), [("roundrobin", "consumer"), ("range", "connect")])
 def test_a_sync_group_response_of_another_protocol_is_fatal(name: str, kind: str) -> None:
-    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    """Mirrors AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
     solo = Solo().syncing()
     solo.answer_sync(protocol=name, protocol_type=kind)
     assert solo.has_action(Fatal)
@@ -692,7 +692,7 @@ def test_a_sync_group_response_of_another_protocol_is_fatal(name: str, kind: str
 
 @rule("M26")
 def test_a_lost_connection_during_sync_group_keeps_the_member_id() -> None:
-    """AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
+    """Mirrors AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
     solo = Solo().syncing()
     solo.apply(SendFailed(solo.pop_request(SyncGroupRequest), "broken"))
     solo.find_coordinator()
@@ -702,7 +702,7 @@ def test_a_lost_connection_during_sync_group_keeps_the_member_id() -> None:
 
 @rule("M10")
 def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None:
-    """ConsumerCoordinatorTest.testPrepareJoinAndRejoinAfterFailedRebalance."""
+    """Mirrors ConsumerCoordinatorTest.testPrepareJoinAndRejoinAfterFailedRebalance."""
     solo = Solo().syncing()
     request = solo.pop_request(SyncGroupRequest)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -814,7 +814,7 @@ def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
 
 @rule("M83")
 def test_an_assignment_for_an_old_subscription_is_not_adopted() -> None:
-    """ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
+    """Mirrors ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
     solo = Solo(COOPERATIVE).syncing()
     solo.answer_sync(*parts("other", 0))
     assert not solo.has_action(AdoptAssignment)
@@ -825,7 +825,7 @@ def test_an_assignment_for_an_old_subscription_is_not_adopted() -> None:
 
 @rule("M85")
 def test_a_follower_with_a_pattern_adopts_topics_that_it_does_not_know_yet() -> None:
-    """ConsumerCoordinatorTest.testPatternJoinGroupFollower."""
+    """Mirrors ConsumerCoordinatorTest.testPatternJoinGroupFollower."""
     solo = Solo().joining("t1", pattern="t.*")
     solo.answer_join()
     solo.answer_sync(*parts("t1", 0), *parts("t2", 0))

@@ -58,7 +58,7 @@ def wants(*topics: str, **fields: object) -> Subscription:
 
 @rule("M80")
 def test_the_leader_assigns_partitions_to_all_members() -> None:
-    """ConsumerCoordinatorTest.testNormalJoinGroupLeader."""
+    """Mirrors ConsumerCoordinatorTest.testNormalJoinGroupLeader."""
     solo = Solo().joining()
     plan = solo.become_leader(you=wants("t"))
     assert {member: a.partitions for member, a in plan.items()} == {
@@ -179,7 +179,7 @@ def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_ne
 
 @rule("M80")
 def test_a_cooperative_assignor_must_not_move_a_partition_in_one_step() -> None:
-    """ConsumerCoordinatorTest.testPerformAssignmentShouldValidateCooperativeAssignment."""
+    """Mirrors ConsumerCoordinatorTest.testPerformAssignmentShouldValidateCooperativeAssignment."""
     mine = Assignor("mine", ASSIGNORS["sticky"].assign, cooperative=True)
     solo = Solo((mine,)).joining()  # type: ignore[arg-type]
     solo.answer_join(members={"me": wants("t"), "you": wants("t", owned=parts("t", 0, 1, 2), generation=0)})
@@ -188,7 +188,7 @@ def test_a_cooperative_assignor_must_not_move_a_partition_in_one_step() -> None:
 
 @rule("M80")
 def test_the_cooperative_sticky_assignor_is_not_checked() -> None:
-    """...ShouldSkipValidateCooperativeAssignmentForBuiltInCooperativeStickyAssignor."""
+    """Mirrors Kafka's ...ShouldSkipValidateCooperativeAssignmentForBuiltInCooperativeStickyAssignor."""
     held = wants("t", owned=parts("t", 0, 1, 2), generation=0)
     solo = Solo(COOPERATIVE).joining()
     solo.answer_join(members={"me": wants("t"), "you": held})
@@ -427,7 +427,7 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
 @rule("M19", "M92", "M93")
 @pytest.mark.parametrize("counts", [{"t": 4}, {"t": 2}, {}])
 def test_a_leader_rejoins_when_the_number_of_partitions_changes(counts: dict[str, int]) -> None:
-    """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
+    """Mirrors Kafka's testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
     solo = Solo(COOPERATIVE).leading()
     solo.apply(MetadataUpdated(counts))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
@@ -452,7 +452,7 @@ def test_unchanged_metadata_causes_no_rejoin() -> None:
 
 @rule("M81", "M92")
 def test_the_leader_watches_topics_that_only_others_subscribe() -> None:
-    """testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
+    """Mirrors Kafka's testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading(you=wants("u"))
     solo.apply(MetadataUpdated({"t": 3, "u": 2}))
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
@@ -486,7 +486,7 @@ def test_leadership_ends_with_the_next_join() -> None:
 
 @rule("M94")
 def test_partitions_created_during_sync_group_cause_a_second_rebalance() -> None:
-    """ConsumerCoordinatorTest.testUpdateMetadataDuringRebalance."""
+    """Mirrors ConsumerCoordinatorTest.testUpdateMetadataDuringRebalance."""
     solo = Solo(COOPERATIVE).joining()
     solo.answer_join(members={"me": wants("t")})
     request = solo.pop_request(SyncGroupRequest)
@@ -498,7 +498,7 @@ def test_partitions_created_during_sync_group_cause_a_second_rebalance() -> None
 
 @rule("M92")
 def test_a_topic_that_reappears_causes_a_rebalance() -> None:
-    """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
+    """Mirrors ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
     solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
     solo.answer_join(members={"me": wants("t")})
     solo.apply(MetadataUpdated({}, requested=frozenset({"t"})))

@@ -339,7 +339,7 @@ def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhe
 
 @rule("M98")
 def test_close_with_timeout_zero_does_not_wait_in_any_state(anywhere: Solo) -> None:
-    """ConsumerCoordinatorTest.testCloseNoWait."""
+    """Mirrors ConsumerCoordinatorTest.testCloseNoWait."""
     anywhere.apply(CloseRequested(timeout_ms=0))
     anywhere.wait(0)
     assert anywhere.state is MemberState.CLOSED
@@ -379,7 +379,7 @@ def test_no_action_follows_close_in_any_state(anywhere: Solo) -> None:
 
 @rule("M17", "M98", "M116")
 def test_close_revokes_then_leaves_then_ends() -> None:
-    """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
+    """Mirrors ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
     solo = Solo().stable()
     solo.apply(CloseRequested())
     revoke = solo.pop_action(Revoke)
@@ -427,7 +427,7 @@ def test_close_without_leave_sends_no_leave_group() -> None:
 
 @rule("M60", "M115")
 def test_a_static_member_does_not_leave() -> None:
-    """AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
+    """Mirrors AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
     solo = Solo(group_instance_id="i").stable()
     solo.apply(CloseRequested())
     solo.release()
@@ -437,7 +437,7 @@ def test_a_static_member_does_not_leave() -> None:
 
 @rule("M60")
 def test_a_member_with_a_pending_member_id_leaves() -> None:
-    """ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
+    """Mirrors ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
     solo = Solo().joining()
     solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     solo.apply(CloseRequested())
@@ -529,7 +529,7 @@ def test_a_heartbeat_error_during_close_turns_the_revocation_into_a_loss() -> No
 
 @rule("M17", "M99", "M116")
 def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
-    """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
+    """Mirrors ConsumerCoordinatorTest.testMaybeLeaveGroup."""
     solo = Solo().stable()
     solo.apply(Unsubscribed())
     revoke = solo.pop_action(Revoke)
@@ -546,7 +546,7 @@ def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
 
 @rule("M97")
 def test_unsubscribe_after_a_reset_loses_the_partitions() -> None:
-    """ConsumerCoordinatorTest.testUnsubscribeWithInvalidGeneration."""
+    """Mirrors ConsumerCoordinatorTest.testUnsubscribeWithInvalidGeneration."""
     solo = Solo().stable()
     solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
     solo.pop_action(Lose)

@@ -1,4 +1,4 @@
-"""Committed offsets expire, and so do groups that have neither members nor offsets."""
+"""Committed offsets that no member uses expire. A group without members and offsets is then deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_offsets_of_a_group_without_members_expire_by_the_age_of_the_commit() ->
 
 @rule("R149", "R156")
 def test_an_empty_group_without_offsets_is_deleted() -> None:
-    """GroupMetadataManagerTest.testClassicGroupMaybeDelete."""
+    """Mirrors GroupMetadataManagerTest.testClassicGroupMaybeDelete."""
     stage = quick()
     stage.commit()
     stage.wait(10 * MINUTE)
@@ -97,7 +97,7 @@ def test_no_offset_of_consumers_expires_in_completing_rebalance() -> None:
 
 @rule("R154")
 def test_no_offset_expires_in_preparing_rebalance() -> None:
-    """GroupMetadataTest.testOffsetRemovalDuringTransitionFromEmptyToNonEmpty."""
+    """Mirrors GroupMetadataTest.testOffsetRemovalDuringTransitionFromEmptyToNonEmpty."""
     stage = Stage(
         offsets_retention_minutes=10,
         offsets_retention_check_interval_ms=MINUTE,
@@ -135,7 +135,7 @@ def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
 
 @rule("R155")
 def test_an_offset_with_a_pending_transactional_commit_does_not_expire() -> None:
-    """OffsetMetadataManagerTest.testCleanupExpiredOffsetsWithPendingTransactionalOffsets."""
+    """Mirrors OffsetMetadataManagerTest.testCleanupExpiredOffsetsWithPendingTransactionalOffsets."""
     stage = quick()
     stage.commit(offsets={P0: 1})
     stage.commit_in_transaction(1, {P0: 2})

@@ -1,4 +1,7 @@
-"""Static members (KIP-345) keep their membership when they restart; the former incarnation is fenced."""
+"""Static members (KIP-345) that restart within the session timeout keep their membership.
+
+The member id of the former incarnation is fenced.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ B = {"instance": "b"}
 
 @rule("R15")
 def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
-    """GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
+    """Mirrors GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId."""
     stage = Stage()
     stage.create_stable_group(A)
     assert stage.join("ghost", instance="a").code is ErrorCode.FENCED_INSTANCE_ID
@@ -24,7 +27,7 @@ def test_a_registered_instance_id_with_another_member_id_is_fenced() -> None:
 @rule("R15")
 @pytest.mark.parametrize(("instance", "position"), [("b", 0), ("a", 1)], ids=["follower", "leader"])
 def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance: str, position: int) -> None:
-    """GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
+    """Mirrors GroupCoordinatorTest.staticMemberReJoinAsFollowerWithMismatchedMemberId and ...AsLeader..."""
     stage = Stage()
     members = stage.create_stable_group(A, B)
     assert stage.join(members[position], instance=instance).code is ErrorCode.FENCED_INSTANCE_ID
@@ -32,7 +35,7 @@ def test_an_instance_id_with_the_member_id_of_another_member_is_fenced(instance:
 
 @rule("R15")
 def test_a_member_id_with_an_unregistered_instance_id_is_unknown() -> None:
-    """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
+    """Mirrors GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     stage = Stage()
     (member,) = stage.create_stable_group(A)
     assert stage.join(member, instance="z").code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -47,7 +50,7 @@ def test_the_member_id_of_a_static_member_is_valid_without_its_instance_id() -> 
 
 @rule("R28", "R42")
 def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id() -> None:
-    """GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
+    """Mirrors GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin."""
     stage = Stage()
     member_ids = {stage.create_stable_group(A)[0]} | {stage.join(instance="a").member_id for _ in range(5)}
     assert len(member_ids) == 6
@@ -56,7 +59,7 @@ def test_every_restart_receives_a_new_member_id_that_starts_with_the_instance_id
 
 @rule("R42", "R43")
 def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
-    """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
+    """Mirrors GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId."""
     stage = Stage()
     leader, follower = stage.create_stable_group(A, B)
     restarted = stage.join(instance="b")
@@ -84,7 +87,7 @@ def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None
 
 @rule("R43")
 def test_before_v9_a_restarted_leader_receives_its_former_member_id_as_the_leader() -> None:
-    """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
+    """Mirrors GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
     stage = Stage()
     former_id, _ = stage.create_stable_group(A, B)
     restarted = stage.join(instance="a", version=8)
@@ -120,7 +123,7 @@ def test_the_former_incarnation_without_its_instance_id_is_unknown() -> None:
 
 @rule("R42")
 def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
-    """GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
+    """Mirrors GroupCoordinatorTest.staticMemberFenceDuplicateRejoinedFollower."""
     stage = Stage()
     leader, follower = stage.create_stable_group(A, B)
     rejoined = stage.join(follower, instance="b", protocols=[("range", b"new")])
@@ -143,7 +146,7 @@ def test_a_restart_completes_a_join_phase_that_waits_for_this_member() -> None:
 
 @rule("R42", "R47")
 def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation_waits() -> None:
-    """GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
+    """Mirrors GroupMetadataManagerTest.testJoinGroupReplaceStaticMember."""
     stage = Stage()
     former_id, answer = stage.add_member(**A)
     restarted = stage.join(instance="a")
@@ -155,7 +158,7 @@ def test_the_waiting_join_of_a_replaced_member_is_fenced_and_its_new_incarnation
 
 @rule("R42")
 def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
-    """GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
+    """Mirrors GroupCoordinatorTest.staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged."""
     stage = Stage()
     _, follower = stage.create_generation(A, B)
     waiting = stage.sync(follower, instance="b")
@@ -166,7 +169,7 @@ def test_the_waiting_sync_of_a_replaced_member_is_fenced() -> None:
 
 @rule("R46")
 def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
-    """GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
+    """Mirrors GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance."""
     stage = Stage()
     leader, _ = stage.create_generation(A, B)
     restarted = stage.join(instance="b")
@@ -177,7 +180,7 @@ def test_a_restart_in_completing_rebalance_starts_a_rebalance() -> None:
 
 @rule("R43")
 def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> None:
-    """GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
+    """Mirrors GroupCoordinatorTest....ChangeOfProtocolWhileSelectProtocolUnchanged."""
     stage = Stage()
     stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     restarted = stage.join(instance="b", protocols=[("range", b"changed")])
@@ -186,7 +189,7 @@ def test_a_restart_that_keeps_the_selected_protocol_starts_no_rebalance() -> Non
 
 @rule("R45")
 def test_a_restart_that_changes_the_selected_protocol_starts_a_rebalance() -> None:
-    """GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
+    """Mirrors GroupCoordinatorTest....ChangeOfProtocolWithSelectedProtocolChanged."""
     stage = Stage()
     leader, _ = stage.create_stable_group({**A, "protocols": BOTH}, {**B, "protocols": BOTH})
     restarted = stage.join(instance="b", protocols=[("roundrobin", b"rr")])
@@ -230,7 +233,7 @@ def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
 
 @rule("R48")
 def test_a_static_member_that_rejoins_with_its_member_id_is_treated_like_a_dynamic_one() -> None:
-    """GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId, ...WithLeaderIdAndKnownMemberId."""
+    """Mirrors GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId, ...WithLeaderIdAndKnownMemberId."""
     stage = Stage()
     leader, follower = stage.create_generation(A, B)
     assert stage.join(follower, instance="b").code is ErrorCode.NONE
@@ -241,7 +244,7 @@ def test_a_static_member_that_rejoins_with_its_member_id_is_treated_like_a_dynam
 
 @rule("R52")
 def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
-    """GroupCoordinatorTest.testStaticMemberFollowerFailToRejoinBeforeRebalanceTimeout."""
+    """Mirrors GroupCoordinatorTest.testStaticMemberFollowerFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
     leader, absent = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     answer = stage.join(leader, instance="a", session=1_800_000)
@@ -252,7 +255,7 @@ def test_absent_static_members_stay_and_are_in_the_leaders_list() -> None:
 
 @rule("R53", "R162")
 def test_an_absent_static_leader_stays_a_member_but_another_leads() -> None:
-    """GroupCoordinatorTest.testStaticMemberLeaderFailToRejoinBeforeRebalanceTimeout."""
+    """Mirrors GroupCoordinatorTest.testStaticMemberLeaderFailToRejoinBeforeRebalanceTimeout."""
     stage = Stage()
     leader, follower = stage.create_stable_group({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     answer = stage.join(follower, instance="b", protocols=[("range", b"new")], session=1_800_000)
@@ -274,7 +277,7 @@ def test_an_absent_static_member_is_removed_when_it_does_not_sync() -> None:
 
 @rule("R53", "R140")
 def test_with_only_absent_static_members_the_rebalance_waits_again() -> None:
-    """GroupMetadataManagerTest.testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember."""
+    """Mirrors GroupMetadataManagerTest.testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember."""
     stage = Stage()
     _, dynamic = stage.create_stable_group({**A, "session": 1_800_000}, {})
     stage.leave(dynamic)

@@ -14,7 +14,7 @@ from tests.rules import rule
 
 @rule("R59")
 def test_a_sync_to_a_missing_group_is_unknown_member() -> None:
-    """GroupCoordinatorTest.testSyncGroupFromUnknownGroup."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupFromUnknownGroup."""
     assert Stage().sync("m", 1).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -28,7 +28,7 @@ def test_a_sync_to_an_empty_group_is_unknown_member() -> None:
 
 @rule("R60")
 def test_a_sync_of_an_unknown_member_is_rejected() -> None:
-    """GroupCoordinatorTest.testSyncGroupFromUnknownMember."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupFromUnknownMember."""
     stage = Stage()
     stage.create_stable_group()
     assert stage.sync("ghost").code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -37,7 +37,7 @@ def test_a_sync_of_an_unknown_member_is_rejected() -> None:
 @rule("R16", "R60")
 @pytest.mark.parametrize("generation", [0, 2])
 def test_a_sync_in_another_generation_is_rejected(generation: int) -> None:
-    """GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
     stage = Stage()
     (member,) = stage.create_generation()
     assert stage.sync(member, generation).code is ErrorCode.ILLEGAL_GENERATION
@@ -79,7 +79,7 @@ def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missi
 
 @rule("R57")
 def test_before_v5_the_protocol_need_not_be_named() -> None:
-    """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreNotProvided."""
     stage = Stage()
     (member,) = stage.create_generation()
     answer = stage.sync(member, assignments={}, protocol_type=None, protocol_name=None, version=4)
@@ -88,7 +88,7 @@ def test_before_v5_the_protocol_need_not_be_named() -> None:
 
 @rule("R65")
 def test_the_response_contains_the_protocol_of_the_group() -> None:
-    """GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent."""
     stage = Stage()
     (member,) = stage.create_generation()
     response = stage.sync(member, assignments={}).response
@@ -116,7 +116,7 @@ def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_t
 
 @rule("R63", "R65")
 def test_a_follower_waits_for_the_leader() -> None:
-    """GroupCoordinatorTest.testSyncGroupLeaderAfterFollower."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupLeaderAfterFollower."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
@@ -128,7 +128,7 @@ def test_a_follower_waits_for_the_leader() -> None:
 
 @rule("R66")
 def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once() -> None:
-    """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupFollowerAfterLeader."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     stage.sync(leader, assignments={follower: b"F"})
@@ -137,7 +137,7 @@ def test_a_follower_that_syncs_after_the_leader_receives_its_assignment_at_once(
 
 @rule("R64")
 def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
-    """GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
+    """Mirrors GroupCoordinatorTest.testSyncGroupEmptyAssignment."""
     stage = Stage()
     (leader,) = stage.create_generation()
     assert stage.sync(leader, assignments={"ghost": b"x"}).response.assignment == b""
@@ -208,7 +208,7 @@ def test_a_new_rebalance_restarts_the_sessions_of_the_members_that_wait_for_thei
 
 @rule("R50", "R161")
 def test_the_others_join_again_when_the_leader_expires_before_its_assignment() -> None:
-    """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
+    """Mirrors GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
     stage = Stage()
     _, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
@@ -228,7 +228,7 @@ def test_a_repeated_sync_replaces_the_one_that_waits() -> None:
 
 @rule("R81")
 def test_the_waiting_sync_of_a_removed_member_is_answered() -> None:
-    """Kafka never answers it."""
+    """A waiting SyncGroup gets UNKNOWN_MEMBER_ID when its member leaves. Kafka never answers it."""
     stage = Stage()
     _, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
@@ -275,7 +275,7 @@ def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[Er
 
 @rule("R146", "R147")
 def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout_despite_heartbeats() -> None:
-    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
+    """Mirrors GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
     stage = Stage()
     members = stage.create_generation({"rebalance": 20_000}, {"rebalance": 20_000})
     began = stage.generation()
@@ -294,7 +294,7 @@ def test_the_largest_rebalance_timeout_is_the_deadline_for_sync_group() -> None:
 
 @rule("R147")
 def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> None:
-    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
+    """Mirrors GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     stage.sync(leader, assignments={})
@@ -305,7 +305,7 @@ def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> N
 
 @rule("R147")
 def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() -> None:
-    """GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders."""
+    """Mirrors GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     waiting = stage.sync(follower)
@@ -319,7 +319,7 @@ def test_a_leader_that_never_syncs_is_removed_and_the_followers_must_rejoin() ->
 
 @rule("R146")
 def test_when_all_have_synced_nothing_happens_at_the_rebalance_timeout() -> None:
-    """GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
+    """Mirrors GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived."""
     stage = Stage()
     members = stage.create_stable_group({}, {})
     assert set(alive(stage, members, 2 * REBALANCE, 1)) == {ErrorCode.NONE}
