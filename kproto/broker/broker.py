@@ -51,14 +51,14 @@ class Disconnect(NamedTuple):
 
 
 class GroupCoordinatorStep(NamedTuple):
-    """A report to observers that the group coordinator applied `event` and returned `actions`."""
+    """For `Server.observe`: the group coordinator applied `event` and returned `actions`."""
 
     event: CoordinatorEvent
     actions: tuple[CoordinatorAction, ...]
 
 
 class TransactionCoordinatorStep(NamedTuple):
-    """A report to observers that the transaction coordinator applied `event` and returned `actions`."""
+    """For `Server.observe`: the transaction coordinator applied `event` and returned `actions`."""
 
     event: transactions.TransactionEvent
     actions: tuple[transactions.TransactionAction, ...]

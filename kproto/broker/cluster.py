@@ -8,8 +8,8 @@ Rules:
 * All brokers share the same logs, offsets and groups. Only partition leadership and coordinator roles move
   between nodes.
 
-* Replication is not simulated. The operator removes the records that a new leader has not replicated
-  (`TruncateLog`).
+* Replication is not simulated. The operator, which is the test or program that runs the brokers, removes the
+  records that a new leader has not replicated (`TruncateLog`).
 
 * Leaders are assigned round-robin by partition index, unless the operator or an admin request assigns them.
   If the default leader of a new partition is down, another node becomes the leader.

@@ -3,12 +3,12 @@
 Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
 * Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, for the
-  first time `log.initial.task.delay.ms` after the first step of the broker.
+  first time `log.initial.task.delay.ms` after the first event of the broker.
 
 * Topics with "compact" in cleanup.policy are checked every `log.cleaner.backoff.ms`.
 
-* Logs change only in steps of the broker. A check that becomes due between two steps runs in the next step,
-  but with the time at which it became due.
+* Logs change only when the broker handles an event (`machine.step`). A check that becomes due between two
+  events runs with the next event, but with the time at which it became due.
 
 * The retention time of a topic without `retention.ms` is the first of the broker's `log.retention.ms`,
   `.minutes` and `.hours` that is set.

@@ -19,6 +19,9 @@ Rules:
 * A request with many elements is divided (`LargeRequest`). Each `Tick` serves one piece of one request, and
   other connections are served between the pieces.
 
+* The operator is the test or program that runs the broker. Methods of `Server`, such as `truncate`, create
+  the operator's events.
+
 * Each request is answered, except a successful Produce with acks=0. If a request cannot be answered, only its
   own connection is closed, with `Disconnect` and a reason.
 

@@ -2,15 +2,15 @@
 
 One interface connects a client and its member. The other connects a broker and its coordinator.
 
-The client's interface: a client engine drives a `ClientMember`, which `kproto.group.members` creates.
+The client's interface: a client drives a `ClientMember`, which `kproto.group.members` creates.
 
-The engine calls `step` with an event and performs the returned actions in order. It sends a `Tick` at the
+The client calls `step` with an event and performs the returned actions in order. It sends a `Tick` at the
 time that `next_deadline` returns.
 
-The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
+The client sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
 member decides when to join, send a heartbeat, revoke, assign and leave.
 
-The engine looks up the coordinator each time the member returns `FindCoordinator`. The member first returns
+The client looks up the coordinator each time the member returns `FindCoordinator`. The member first returns
 it after its first subscription, and sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
@@ -171,7 +171,7 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
 
 class CommitAnswered(msgspec.Struct, frozen=True):
-    """The coordinator answered an OffsetCommit that the engine sent with this generation and member id."""
+    """The coordinator answered an OffsetCommit that the client sent with this generation and member id."""
 
     error_code: int
     generation: int
@@ -224,7 +224,7 @@ class FindCoordinator(msgspec.Struct, frozen=True):
 
     The member returns this action at its first subscription, and whenever the coordinator may have changed.
 
-    The engine answers with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost`, the member backs
+    The client answers with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost`, the member backs
     off and requests another lookup.
     """
 
@@ -332,7 +332,7 @@ class Rejoining(msgspec.Struct, frozen=True):
 
     reason: str
     # Whether the member could not use the last assignment. An assignment that revokes partitions after
-    # several JoinGroups in a row also counts as unusable. The engine reports an unusable assignment.
+    # several JoinGroups in a row also counts as unusable. The client reports an unusable assignment.
     after_unusable_assignment: bool = False
 
 
@@ -359,7 +359,7 @@ MemberAction = (
 
 
 class ClientMember(Protocol):
-    """One member of one group, as the client engine sees it. Only `step` and `on_poll` change it.
+    """One member of one group, as the client sees it. Only `step` and `on_poll` change it.
 
     Java: AbstractCoordinator with ConsumerCoordinator, and AbstractMembershipManager (KIP-848).
     """
@@ -490,9 +490,9 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return a response's error code if the engine must report that the member retries; else 0.
+        """Return a response's error code if the client must report that the member retries; else 0.
 
-        Return None if the engine never reports retries of this kind of request.
+        Return None if the client never reports retries of this kind of request.
         """
         ...
 
@@ -525,7 +525,7 @@ CoordinatorEvent: TypeAlias = "RequestReceived[Message] | Tick | TopicsDeleted |
 class GroupNotice(msgspec.Struct, frozen=True):
     """A notice about an event in a group.
 
-    The broker passes notices to observers, and otherwise ignores them.
+    The broker passes notices to its observers (`Server.observe`), and otherwise ignores them.
     """
 
     group_id: str

@@ -1,6 +1,7 @@
 """Find the records of many batches and decode their fields with numpy.
 
-* The decompressed batches lie in one arena, which is read through `windows`.
+* The decompressed batches lie in one block of memory, the arena. It is read through `windows`: integers of 2
+  or 8 bytes that begin at any byte.
 
 * The search for record starts is sequential, because a record's length says where the next record starts.
 
@@ -123,7 +124,8 @@ def _find_starts_in_parallel(windows: Windows, batches: BatchArrays) -> Int64s |
     piece_start, piece_end, piece_count, piece_record, piece_batch = _cut_batches(
         windows, batches, first_record
     )
-    # Lanes with more records come first, so the lanes that still have a record are always the first ones.
+    # A lane is a batch, or a piece of one. Lanes with more records come first, so the lanes that still have a
+    # record are always the first ones.
     order = np.argsort(-piece_count, kind="stable")
     position, count, record = piece_start[order], piece_count[order], piece_record[order]
     _, record_sizes = tables()

@@ -103,7 +103,7 @@ class Columns:
     timestamp_type: NDArray[np.int8]
     key: Any
     value: Any
-    # The number of rows of each part, in the order of the parts.
+    # The number of rows of each part (the records of one partition), in the order of the parts.
     counts: list[int]
     # The undecoded headers. None if no row has headers, or if `_headers` contains the decoded headers.
     _undecoded_headers: HeaderColumns | None = field(default=None, repr=False)

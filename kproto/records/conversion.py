@@ -11,7 +11,7 @@
   of such a batch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
 
 * In down-conversion, an uncompressed batch becomes one message per record. A compressed batch becomes a
-  wrapper (KIP-31).
+  wrapper: a message whose value is the compressed messages (KIP-31).
 
 * In up-conversion, a record of magic 0 gets the timestamp -1 and the timestamp type CreateTime. A wrapper
   becomes one batch.

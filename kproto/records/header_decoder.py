@@ -10,8 +10,8 @@
 
 * Each distinct key is decoded once, because a topic has few different keys.
 
-* Irregular headers, and records with more than `_MAX_STEPS` headers, are read record by record. This also
-  finds the position of an error.
+* If a record has more than `_MAX_STEPS` headers, a malformed header, or a header with a length of more than
+  two bytes, all headers are read record by record. This also finds the position of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """

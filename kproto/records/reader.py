@@ -53,8 +53,9 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
 
     If a batch is malformed, the batches before it are yielded, then `RecordError` is raised.
 
-    In magic 0 and 1, each wrapper, and each message outside of a wrapper, is one batch. A wrapper that
-    decompresses to more than `max_decompressed` bytes raises `RecordError`.
+    In magic 0 and 1, each wrapper (a message that contains compressed messages), and each message outside of
+    a wrapper, is one batch. A wrapper that decompresses to more than `max_decompressed` bytes raises
+    `RecordError`.
     """
     check_data(data)
     return _batches(data, 0, check_crc, max_decompressed)

@@ -56,7 +56,7 @@ def signed(
     subject_claim: str = "sub",
     scope_claim: str = "scope",
 ) -> Check:
-    """Return a `Check` that accepts tokens whose signature matches a key in `jwks`.
+    """Return a function that accepts tokens whose signature matches a key in `jwks`, and rejects others.
 
     `jwks` is {"keys": [...]}, or its JSON text. `now_ms` returns the time in ms since 1970.
 

@@ -46,7 +46,10 @@ class Claims:
 
 
 class TokenRejected(Exception):
-    """A `Check` raises this error for an unacceptable token. The message is for the broker's log."""
+    """A function that checks tokens raises this error for an unacceptable token.
+
+    The message is for the broker's log.
+    """
 
 
 # A function that returns the claims of a valid token, and raises TokenRejected for any other token.

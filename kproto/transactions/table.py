@@ -95,7 +95,7 @@ NEW_EPOCH_VERSION: Final = 5  # EndTxn, KIP-890
 
 
 class TransactionEventKind(Enum):
-    """The kinds of events of a transactional id, which are the rows of the table."""
+    """The kinds of events of a transactional id: the rows of the table, whose columns are its states."""
 
     INIT = "InitProducerId"
     ADD = "AddPartitionsToTxn or AddOffsetsToTxn"

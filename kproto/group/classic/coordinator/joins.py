@@ -1,6 +1,7 @@
 """JoinGroup: new members, static members that restart, and members that rejoin.
 
-The handlers of this module are the cells of the JoinGroup rows in `table`.
+The handlers of this module are the cells of the JoinGroup rows in `table`, which has one handler for each
+event and state of the group.
 
 * R25, R30: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394).
@@ -14,7 +15,7 @@ The handlers of this module are the cells of the JoinGroup rows in `table`.
   next generation begins.
 
 * R42: a static member that restarts receives a new member id, and takes over the assignment of its former
-  incarnation, which is fenced (KIP-345).
+  process, which is fenced (KIP-345).
 
 * R38: the metadata of a member has changed if its protocols differ in number, order, name or bytes.
 """
@@ -144,7 +145,7 @@ def _add_member(
 def replace_member_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation of the static member.
+    """Replace the former process of the static member by the restarted one.
 
     The JoinGroup of the restarted member is answered when the next generation begins.
     """
@@ -155,7 +156,7 @@ def replace_member_while_preparing(
 def replace_member_while_completing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation of the static member and start a rebalance.
+    """Replace the former process of the static member by the restarted one, and start a rebalance.
 
     The rebalance is necessary because the assignment that the leader computes names the old member id.
     """
@@ -168,9 +169,9 @@ def replace_member_while_completing(
 def replace_member_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation of the static member.
+    """Replace the former process of the static member by the restarted one.
 
-    The JoinGroup of the new incarnation is answered immediately, unless its metadata makes the group select
+    The JoinGroup of the restarted member is answered immediately, unless its metadata makes the group select
     another protocol. In that case, a rebalance starts.
 
     From JoinGroup v9 on, the response to a restarted leader has skipAssignment set (R43).
@@ -203,7 +204,7 @@ def replace_member_while_stable(
 def _replace_incarnation(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> ClassicGroupMember:
-    """Give a static member a new member id, and delay the response to the JoinGroup of its new incarnation.
+    """Give a restarted static member a new member id, and delay the response to its JoinGroup.
 
     The delayed requests of the former member id are answered with FENCED_INSTANCE_ID (R42).
     """
@@ -216,12 +217,12 @@ def _replace_incarnation(
     reason = f"{member.label} was replaced by another process with its instance id"
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the session timeout that the former incarnation requested applies until the session is
+    # As in Kafka, the session timeout that the former process requested applies until the session is
     # restarted again, for example by the next heartbeat. From then on, the session timeout of this JoinGroup
     # applies.
     context.restart_session(group, member)
     # The replacement cannot expire while its JoinGroup waits, because its flag `new` is False. Kafka keeps
-    # the flag of the former incarnation, so in Kafka the replacement of a new member can expire.
+    # the flag of the former process, so in Kafka the replacement of a new member can expire.
     member.new = False
     _update_member(group, member, call)
     group.hold_join(member, call)

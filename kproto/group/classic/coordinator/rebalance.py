@@ -17,7 +17,7 @@
   member id expires.
 
 * R52, R147: at the end of the join phase, dynamic members that have not joined are removed. Static members
-  stay and are part of the assignment, but are removed if they do not send SyncGroup before the sync deadline.
+  stay and are part of the assignment, but are removed if they do not send SyncGroup in time.
 
 * R53, R140: if only static members remain after the removal of dynamic members, and none of them has joined,
   the join phase continues for another rebalance timeout.
@@ -47,7 +47,7 @@ from .state import (
 
 
 def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -> None:
-    """Start a rebalance (R50, R139, R141). `reason` is a sentence for logs and observers.
+    """Start a rebalance (R50, R139, R141). `reason` is a sentence for logs and `Server.observe`.
 
     The join phase completes within this call if all members have joined already.
     """
@@ -100,10 +100,10 @@ def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None
 
 
 def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
-    """Remove absent dynamic members, and start the next generation (R52, R53, R54, R140, R167).
+    """Remove dynamic members that have not joined, and start the next generation (R52, R53, R54, R140, R167).
 
-    A group without remaining members becomes Empty. If all remaining members are absent static members, the
-    join phase continues.
+    A group without remaining members becomes Empty. If all remaining members are static members that have not
+    joined, the join phase continues.
     """
     waited_ms = group.max_rebalance_timeout()
     absent_members = [member for member in group.members.values() if member.join is None]
@@ -132,7 +132,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     """Select the leader and the protocol, and answer every JoinGroup (R55, R162).
 
-    From now on every member must send SyncGroup before the sync deadline, including static members that have
+    Every member must now send SyncGroup within a rebalance timeout (R146), including static members that have
     not joined.
     """
     if group.leader is None or group.members[group.leader].join is None:

@@ -71,7 +71,8 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 }
 
 
-# Notices, with which the coordinator reports to observers what happened to a group.
+# Notices, with which the coordinator reports to the broker's observers (`Server.observe`) what happened to a
+# group.
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
@@ -271,10 +272,10 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
-        """Give a static member the member id of its new incarnation (R42, R49).
+        """Give a static member the member id of its new process (R42, R49).
 
         The new id replaces the old one in `unsynced`. In Kafka, the old id stays there and never sends
-        SyncGroup, so the sync deadline starts an unnecessary rebalance.
+        SyncGroup, so the deadline for SyncGroup starts an unnecessary rebalance.
         """
         old_id = member.member_id
         del self.members[old_id]

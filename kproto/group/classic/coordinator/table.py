@@ -92,7 +92,7 @@ _PROTOCOL_IN_SYNC_VERSION: Final = 5
 
 
 class GroupEventKind(Enum):
-    """The kinds of events, which are the rows of the table."""
+    """The kinds of events: the rows of the table, whose columns are the states of a group."""
 
     REQUEST_MEMBER_ID = "JoinGroup v4 or later of a new dynamic member without a member id"
     JOIN_NEW_MEMBER = "JoinGroup of a new member that needs no member id, or returns with a pending one"

@@ -78,7 +78,7 @@ def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> No
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
     """Rejoin if a restarted static leader cannot send the DescribeGroups request.
 
-    With the request it checks the assignment that it inherits from the process that it replaces (KIP-814).
+    With this request it checks the assignment that it takes over from the process that it replaces (KIP-814).
     """
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)

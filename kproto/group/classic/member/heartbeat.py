@@ -44,8 +44,8 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
-    On success the session timeout restarts (M56). If the current assignment has to be checked, the member
-    sends DescribeGroups, and `on_describe_response` compares the response with the assignment.
+    On success the session timeout restarts (M56). If a restarted static leader or a follower without
+    partitions has to check its assignment, it then sends DescribeGroups (see `on_describe_response`).
 
     On REBALANCE_IN_PROGRESS a stable member rejoins (M14). UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the
     membership, and FENCED_INSTANCE_ID stops the member (M59). After any other error the next Heartbeat is
@@ -115,9 +115,10 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin if the DescribeGroups response shows that an inherited or empty assignment is wrong.
+    """Rejoin if the DescribeGroups response shows that the group's assignment is wrong.
 
-    A restarted static leader rejoins unless every partition is assigned. A follower with an empty assignment
+    A restarted static leader, which has taken over the group's assignment from its former process (KIP-814),
+    rejoins unless every partition is assigned. A follower with an empty assignment
     rejoins if `leadership.is_empty_by_mistake` returns true.
     """
     assert isinstance(event.response, DescribeGroupsResponse)

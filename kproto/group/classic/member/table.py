@@ -105,7 +105,7 @@ from .state import EDGES, Actions, Member, MemberState, S
 
 
 class MemberEventKind(Enum):
-    """The kinds of events, which are the rows of the table."""
+    """The kinds of events: the rows of the table, whose columns are the states of a member."""
 
     SUBSCRIBE = "the application subscribes"
     UNSUBSCRIBE = "the application unsubscribes"
