@@ -37,7 +37,7 @@ _COLOURS = (
 _RIGHT_MARGIN, _TOP_MARGIN, _BAR_HEIGHT, _LANE_GAP = 24, 64, 9, 22
 # The width of a generation's label in pixels. Labels that are closer to each other are merged.
 _LABEL_WIDTH = 72
-# The name of the lane of partitions without an owner.
+# The name of the lane (the horizontal band) of partitions without an owner.
 _NO_OWNER = "standing still"
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 # The possible distances in ms between two labels of the time axis. For longer spans, the distance is a whole
@@ -319,7 +319,8 @@ class _Drawing:
 def table(events: Sequence[GroupEvent]) -> str:
     """Return an HTML table with a row per generation: its cause, and how long each partition was not read."""
     partitions = sorted({partition for event in events for partition in event.partitions})
-    # Excludes each standstill that the replacement of a member ended: replacements have rows of their own.
+    # Excludes each standstill (time in which a partition is not read) that the replacement of a member ended:
+    # replacements have rows of their own.
     by_generation: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after == standstill.before:

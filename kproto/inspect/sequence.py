@@ -1,6 +1,6 @@
 """Draw a group's exchanges as a sequence diagram in SVG.
 
-Each client and each broker has a lane, and time runs downwards.
+Each client and each broker has a lane (a vertical line), and time runs downwards.
 
 A row is an arrow with a text above it, a note about a client, or a pause. A rebalance has a shaded
 background. A text that is too wide is truncated, and its tooltip shows the full text.

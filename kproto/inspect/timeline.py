@@ -214,7 +214,7 @@ def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, 
 
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
-    """Return every standstill between two ownerships of a partition.
+    """Return every standstill (time without a reader) between two ownerships of a partition.
 
     The standstill of a new partition lasts from its creation to its first ownership.
     """
@@ -349,7 +349,7 @@ def _inferred_cause(events: Iterable[GroupEvent]) -> str:
 
 
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
-    """Return the standstills that ended when another member took over the partition in the same generation.
+    """Return the times without a reader that ended when another member took over in the same generation.
 
     The keys of the result are (generation, time at which the standstills ended, text such as "a leaves; b
     takes its place").

@@ -146,7 +146,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """A client's connection: a broker's host and port, and a lane (see the module's docstring)."""
+    """A client's connection: a broker's host and port, and a lane, which names the connection."""
 
     host: str
     port: int

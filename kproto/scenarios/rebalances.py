@@ -122,9 +122,9 @@ def _generation_reasons(world: World, since: int = 0) -> list[str]:
 
 
 def _longest_standstill(run: ScenarioRun, since: int) -> int:
-    """Return the length of the longest standstill that ended after `since`; 0 if none did.
+    """Return the longest time without a reader that ended after `since`; 0 if there was none.
 
-    The length and `since` are in ms.
+    The result and `since` are in ms.
     """
     act = run.acts[-1]
     later = [

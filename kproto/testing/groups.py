@@ -205,10 +205,10 @@ class Group(RuleBasedStateMachine):
     @rule(member=_SELECTORS, partition=_SELECTORS)
     def pause(self, member: int, partition: int) -> None:
         consumer = self._member(member)
-        # The partitions that are assigned to the application and still owned by the engine.
+        # The partitions that are assigned to the application, and still owned by the consumer's member.
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            # Ignore the error that the engine raises if the member has lost the partition in the meantime.
+            # Ignore the error that is raised if the member has lost the partition in the meantime.
             with contextlib.suppress(IllegalState):
                 consumer.pause(owned[partition % len(owned)])
 

@@ -37,7 +37,7 @@ from ..wire.frame import frame
 from ..wire.message import Message
 
 API_VERSIONS = 18
-# The lane of the connection on which a broker's API versions are requested before the model starts.
+# The lane (name) of the connection on which a broker's API versions are requested before the model starts.
 BOOTSTRAP = "bootstrap"
 
 

@@ -23,7 +23,7 @@ from .plugins import CustomAssignor, Interceptor
 from .release import JavaRelease
 
 Out = list[ModelAction]
-# The lanes of the consumer's connections (see `Address`).
+# The lanes (names) of the consumer's connections to one broker: see `Address`.
 MAIN, COORDINATOR, BOOTSTRAP = "main", "coordinator", "bootstrap"
 # Default of retry.backoff.ms.
 RETRY_BACKOFF_MS = 100

@@ -5,7 +5,7 @@ rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incre
 _assignment_done.
 
 * A SyncGroup response only queues a rebalance event with the assignment. When the application polls, its
-  rebalance callback answers with an assign(). Without a callback, the binding answers.
+  rebalance callback answers with an assign(). Without a callback, the language binding answers.
 
 * The answer to a rebalance event assigns the partitions *without offsets*. So the partitions start at the
   committed offsets: STORED (-1000).

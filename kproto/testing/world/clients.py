@@ -134,9 +134,9 @@ class Client:
         self.close_timeout_ms = 30_000
         # The calls of `run_when_awake` that wait for the end of the freeze.
         self._held_calls: deque[tuple[Any, tuple[Any, ...]]] = deque()
-        # The last deadline that the engine returned.
+        # The last deadline that the engine or model returned.
         self._engine_deadline: int | None = None
-        # The virtual time in ms of the scheduled tick, or None if no tick is scheduled.
+        # The virtual time in ms of the scheduled call of `tick`, or None if none is scheduled.
         self._next_tick_at: int | None = None
 
     def __repr__(self) -> str:
@@ -170,11 +170,11 @@ class Client:
         return False
 
     def due(self) -> int | None:
-        """The virtual time in ms at which the engine needs its next tick, or None if it needs none."""
+        """The next deadline of the engine or model, in virtual ms, or None if it has none."""
         raise NotImplementedError
 
     def tick(self) -> None:
-        """Notify the engine that its deadline has been reached."""
+        """Notify the engine or model that its deadline has been reached."""
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
@@ -206,7 +206,7 @@ class Client:
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:
-        """Schedule a tick at the engine's deadline, unless one is scheduled for the same time or earlier."""
+        """Schedule a call of `tick` at the deadline, unless one is scheduled for that time or earlier."""
         deadline = self._engine_deadline
         if deadline is not None and (self._next_tick_at is None or deadline < self._next_tick_at):
             self._next_tick_at = max(deadline, self.world.now)

@@ -1,4 +1,4 @@
-"""kproto's consumer in a world: its engine, and an application that polls and processes records.
+"""kproto's consumer in a world: its engine (a state machine), and an application that polls.
 
 The application passes the same events to the engine as the public consumer classes do: either `Poll`, or
 `PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`.
@@ -140,7 +140,7 @@ class Consumer(EngineClient):
         self.do(event)
 
     def do(self, event: ev.Event) -> None:
-        """Pass an event to the engine and perform its actions."""
+        """Pass an event to the engine (the consumer's state machine) and perform its actions."""
         if self.alive or self.is_closed:
             self._perform_actions(self._step_engine(event))
 

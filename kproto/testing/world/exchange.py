@@ -189,7 +189,7 @@ class NetworkExchange(WorldState):
                 pass
 
     def plan_tick(self, node: int) -> None:
-        """Schedule the next tick of a broker, unless one is scheduled for the same time or earlier."""
+        """Schedule a tick at the broker's next deadline, unless one is scheduled for that time or earlier."""
         deadline = machine.next_deadline(self.brokers[node])
         planned = self.planned_ticks[node]
         if deadline is not None and (planned is None or deadline < planned):

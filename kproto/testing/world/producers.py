@@ -42,7 +42,7 @@ class Producer(EngineClient):
         self.do(event)
 
     def do(self, event: Any) -> None:
-        """Pass an event to the engine and perform its actions."""
+        """Pass an event to the engine (the producer's state machine) and perform its actions."""
         if not self.alive:
             return
         if not isinstance(event, NETWORK_EVENTS):
