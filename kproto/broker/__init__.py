@@ -7,8 +7,8 @@ The logic of the broker is `kproto.broker.machine`, a state machine without I/O.
 virtual time. `kproto.group.classic.coordinator` coordinates groups, and `kproto.transactions` coordinates
 transactions.
 
-`kproto.broker.apis.table` lists the APIs that the broker serves, each in all stable versions of Kafka 4.3.
-TxnOffsetCommit is also served in v6, which Kafka 4.4 adds (KIP-1319).
+`kproto.broker.apis.table` lists the APIs that the broker serves, each in all versions that Kafka 4.4
+advertises.
 
 The following parts of Kafka are not implemented, and not advertised in ApiVersions:
 

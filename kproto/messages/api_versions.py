@@ -1,6 +1,6 @@
 """ApiVersions (key 18): ask which APIs and versions the broker supports.
 
-ApiVersions is the first request on a connection.
+Clients send it first on a connection, so that they can choose the versions of their other requests.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     # The selected protocol. In a response with an error, the protocol is null from v7 on, and empty before.
     protocol_name: String | None = field(nullable="7+")
     leader: String
-    # True if the leader must not compute an assignment, because a static leader rejoined and the old
-    # assignment stays valid (KIP-814).
+    # True if the leader must not compute an assignment, because the leader is static and has restarted, and
+    # the group keeps its assignment (KIP-814).
     skip_assignment: Bool = field("9+", default=False)
     member_id: String
     # The members of the group and their metadata. Empty unless the receiver is the leader.

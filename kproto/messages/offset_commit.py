@@ -9,7 +9,7 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, Uuid
 class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     group_id: String
     # The generation or member epoch; -1, with an empty member id, if the client is not a member. The group
-    # must then be empty.
+    # must then have no members, or not exist yet.
     generation_id_or_member_epoch: Int32 = -1
     member_id: String
     # The instance id of a static member (KIP-345).

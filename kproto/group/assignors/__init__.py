@@ -13,8 +13,8 @@ The `assign` of each assignor is a pure function of these arguments:
 The result of `assign` maps each member id to its partitions (R186). It depends only on the arguments, not on
 PYTHONHASHSEED or the order of mappings (R222).
 
-Each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219),
-whatever the members report as owned.
+Each partition of a subscribed topic that exists has exactly one owner, which subscribes to the topic (R218,
+R219), whatever the members report as owned.
 
 There is one exception: a cooperative assignor withholds a partition from its new owner while another member
 reports the partition as owned. Until that member has revoked the partition and rejoined, no member owns it in

@@ -1,6 +1,7 @@
 """The sticky assignor: balances the partitions and moves as few of them as possible (KIP-54).
 
-The assignor follows Kafka's `AbstractStickyAssignor`. If nothing has changed, it moves no partition (R221).
+The assignor follows Kafka's `AbstractStickyAssignor`. If neither the members, their subscriptions nor the
+partitions have changed since the last assignment, it moves no partition (R221).
 It has both of Kafka's algorithms (R193):
 
 * If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
@@ -29,8 +30,8 @@ sorted order decides.
 If two members report a partition in the same older generation, the member whose id sorts first counts as the
 previous owner of the partition.
 
-The last step moves a partition only if the move reduces the difference between the loads of the old and the
-new owner, so the step terminates for every input.
+This last step moves a partition only if the move reduces the difference between the numbers of partitions of
+the old and the new owner, so the step terminates for every input.
 """
 
 from __future__ import annotations
@@ -330,7 +331,7 @@ class _QuotaAssignment:
 
 
 class _GreedyAssignment:
-    """The algorithm for members that subscribe to different topics: moves partitions to balance the loads."""
+    """The algorithm for members with different subscriptions: moves partitions to balance their counts."""
 
     def __init__(
         self,
@@ -353,7 +354,7 @@ class _GreedyAssignment:
         ]
         self.owners: dict[TopicPartition, str] = {}
         self.load = dict.fromkeys(topics_by_member, 0)
-        self.by_load: list[tuple[int, str]] = []  # The load and id of each member, sorted.
+        self.by_load: list[tuple[int, str]] = []  # Each member's number of partitions and id, sorted.
         self.move_count = 0
         # Maps a topic to the least load among its subscribers, and to the `move_count` when this load was
         # computed.

@@ -76,7 +76,7 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
-    """A rebalance started and ended `generation`. `reason` is a sentence for logs and observers."""
+    """A rebalance started and ended `generation`. `reason` is a sentence for logs and `Server.observe`."""
 
     generation: int
     reason: str
@@ -85,8 +85,8 @@ class RebalanceStarted(GroupNotice, frozen=True):
 class GenerationStarted(GroupNotice, frozen=True):
     """The join phase is complete, and `generation` begins.
 
-    `reasons` are sentences for logs and observers. The first one says why the rebalance started. The others
-    name the members that joined, left or expired during the join phase.
+    `reasons` are sentences for logs and `Server.observe`. The first one says why the rebalance started. The
+    others name the members that joined, left or expired during the join phase.
     """
 
     generation: int
@@ -96,7 +96,7 @@ class GenerationStarted(GroupNotice, frozen=True):
 class MemberRemoved(GroupNotice, frozen=True):
     """The coordinator removed a member. The member's partitions no longer have an owner.
 
-    `reason` is a sentence for logs and observers.
+    `reason` is a sentence for logs and `Server.observe`.
     """
 
     member_id: str
