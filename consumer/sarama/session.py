@@ -1,4 +1,7 @@
-"""The session of a group member, its claims, and the handler that processes the claims."""
+"""The session of a group member, its claims, and the handler that processes the claims.
+
+These are sarama's words: in a session, a handler processes an assignment. A claim is one assigned partition.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-* A topic or partition is missing from a `View` only if the brokers report that it does not exist. If it
-  existed before, it is requested several times before it counts as deleted.
+* A topic or partition is missing from a `View` (a snapshot of the log ends) only if the brokers report that
+  it does not exist. If it existed before, it is requested several times before it counts as deleted.
 
 * All other failures are retried (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then
   raised.

@@ -1,4 +1,4 @@
-"""Plans that create, describe and delete access control lists (ACLs)."""
+"""Admin operations that create, describe and delete access control lists (ACLs)."""
 
 from __future__ import annotations
 

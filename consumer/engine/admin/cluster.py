@@ -1,4 +1,4 @@
-"""Plans that read the cluster's metadata, look up coordinators, and send any single request."""
+"""Admin operations that read the cluster's metadata, look up coordinators, and send any single request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan that describes a cluster: its id, its controller and its brokers."""
+"""The admin operation that describes a cluster: its id, its controller and its brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that describe and change the configs of topics, brokers, groups and client metrics."""
+"""Admin operations that describe and change the configs of topics, brokers, groups and client metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that set, delete and describe the SCRAM credentials of users (KIP-554)."""
+"""Admin operations that set, delete and describe the SCRAM credentials of users (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that create, renew, expire and describe delegation tokens (KIP-48)."""
+"""Admin operations that create, renew, expire and describe delegation tokens (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of an admin client: it runs plans, and performs no I/O itself.
+"""The engine of an admin client: it runs admin operations (plans), and performs no I/O itself.
 
 actions = step(engine, Run(token, admin.read_metadata(...), 30_000), now)
 actions = step(engine, Data(key, received), now)       # ... Done(token, view, None)
@@ -83,7 +83,7 @@ class AdminEngine:
                 wall=self._wall,
                 random=random,
                 snapshot=self.metrics,
-                labels=dict[str, str],  # An admin client has no labels.
+                labels=dict[str, str],  # An admin client has no such attributes.
             )
 
     @property

@@ -1,7 +1,7 @@
-"""The general plan of admin calls: each item is sent to its broker, and gets its own value or error.
+"""The common part of admin operations: each item (a topic, a group, ...) gets its own value or error.
 
-`fan_out` locates the broker of each item. It sends each broker one request for all of the broker's items, or,
-with `one_by_one`, one request per item.
+`fan_out` is a plan (see `plan`) that locates the broker of each item. It sends each broker one request for
+all of the broker's items, or, with `one_by_one`, one request per item.
 
 The responses contain an error code and a value for each item.
 

@@ -1,4 +1,4 @@
-"""Plans that describe and change the feature levels of a cluster, such as metadata.version (KIP-584)."""
+"""Admin operations that describe and change the features of a cluster, such as metadata.version (KIP-584)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that delete groups, remove members of a group, and delete some of its committed offsets."""
+"""Admin operations that delete groups and their committed offsets, and remove members of groups."""
 
 from __future__ import annotations
 

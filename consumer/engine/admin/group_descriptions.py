@@ -1,4 +1,7 @@
-"""Plans that describe groups: classic, consumer (KIP-848), share (KIP-932) and streams (KIP-1071)."""
+"""Admin operations that describe classic groups, and groups of newer types.
+
+These are consumer (KIP-848), share (KIP-932) and streams (KIP-1071).
+"""
 
 from __future__ import annotations
 

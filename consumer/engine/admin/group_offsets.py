@@ -1,6 +1,7 @@
-"""Plans that list and change the committed offsets of groups, and the start offsets of share groups.
+"""Admin operations that list and change committed offsets, and the start offsets of share groups.
 
-The plans identify topics by name, as Java's admin client does, so that offsets of deleted topics are listed.
+The operations identify topics by name, as Java's admin client does, so that offsets of deleted topics are
+listed.
 """
 
 from __future__ import annotations

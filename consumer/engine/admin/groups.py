@@ -1,4 +1,4 @@
-"""Plans that list the groups of a cluster, and compute the lag of a group."""
+"""Admin operations that list the groups of a cluster, and compute the lag of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that read and commit the offsets of a group, for a client that is not a member."""
+"""Admin operations that read and commit the offsets of a group, for a client that is not a member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that describe the controller quorum, change its voters, and unregister brokers and controllers."""
+"""Admin operations on the controller quorum and its voters, and on registered brokers and controllers."""
 
 from __future__ import annotations
 

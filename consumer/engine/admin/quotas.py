@@ -1,4 +1,4 @@
-"""Plans that describe and change the quotas of users, clients and IP addresses (KIP-546)."""
+"""Admin operations that describe and change the quotas of users, clients and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that look up offsets by timestamp, delete records, and fetch and append encoded batches."""
+"""Admin operations that look up offsets, delete records, and fetch and append encoded batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans about replicas: leader elections, partition reassignments and log directories."""
+"""Admin operations on replicas: leader elections, partition reassignments and log directories."""
 
 from __future__ import annotations
 

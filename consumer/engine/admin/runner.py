@@ -1,4 +1,4 @@
-"""Runs plans over a client's connections.
+"""Runs admin operations (the plans of this package) over a client's connections.
 
     runner.start(token, plan, timeout_ms)
     runner.pump()               # after every step of the network

@@ -1,4 +1,4 @@
-"""Plans that list and describe topics, with their partitions, replicas and allowed operations."""
+"""Admin operations that list and describe topics, with their partitions, replicas and allowed operations."""
 
 from __future__ import annotations
 

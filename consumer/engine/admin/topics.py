@@ -1,4 +1,4 @@
-"""Plans that create and delete topics and add partitions, through the cluster's controller."""
+"""Admin operations that create and delete topics and add partitions, through the cluster's controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plans that list, describe and abort transactions, describe producers, and fence them (KIP-664, KIP-618)."""
+"""Admin operations that list, describe and abort transactions, and describe and fence producers.
+
+See KIP-664, and KIP-618 for fencing.
+"""
 
 from __future__ import annotations
 

@@ -489,7 +489,7 @@ class CompletedFetch:
         return columns
 
     def _leave_siblings(self) -> None:
-        """Remove this fetch from `_siblings`, so that the memory of the fetch can be freed."""
+        """Remove this fetch from those of its response (`_siblings`), so that its memory can be freed."""
         if self in self._siblings:
             self._siblings.remove(self)
 

@@ -38,7 +38,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # and generation that are current when it is sent. Set in two cases: for the commit before a member leaves
     # during a rebalance, and, with `policy="java"`, for the commit before JoinGroup.
     required_identity: Identity | None = None
-    # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
+    # Whether this is an initial commit, which stores the start offset of a partition without a committed
+    # offset. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
     # Whether to look up the committed offsets before this initial commit is sent. True if the commit had to
     # wait or an attempt has failed.

@@ -1,6 +1,7 @@
 """The connections of one client to the brokers.
 
-The module selects the connection for each request, and retries or fails requests when a connection breaks.
+The module selects the connection for each request, and retries or fails requests when a connection breaks. A
+*call* is a request with its deadline and its outcome.
 
 Rules:
 
@@ -11,7 +12,7 @@ Rules:
   lane MAIN carries all other requests.
 
 * An offset commit uses MAIN, so it never waits behind a fetch, or behind a JoinGroup, which occupies its
-  connection until all members have joined.
+  connection until all members have joined or the rebalance has timed out.
 
 * A connection is opened when a call needs it, or in advance (`connect`).
 

@@ -1,4 +1,4 @@
-"""The Kafka protocol on one connection to one broker, without the socket.
+"""The Kafka protocol on one connection, without the socket. A *call* is a request with its outcome.
 
 Rules:
 

@@ -12,7 +12,7 @@ Rules:
 * A session with a limited lifetime (KIP-368) is renewed on the same connection after 85 to 95 % of this
   lifetime, as in Java.
 
-* Calls wait while the session is renewed.
+* Other requests (calls) wait while the session is renewed.
 
 * The client waits at least one second between renewals, because brokers reject earlier renewals.
 

@@ -1,4 +1,6 @@
-"""The state of each broker address (backoff, timeouts), and the selection of an address for a call.
+"""The state of each broker address (backoff, timeouts), and the selection of an address for a request.
+
+A *call* is a request with its deadline and its outcome.
 
 Rules:
 

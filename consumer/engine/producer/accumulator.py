@@ -102,8 +102,8 @@ class TopicError(NamedTuple):
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether `append` holds the guard. If so, callers must call `append` for every record. If not, a caller
-    # may inline the statements of `append` for a record without key and headers.
+    # Whether `append` holds the lock `guard`. If so, callers must call `append` for every record. If not, a
+    # caller may inline the statements of `append` for a record without key and headers.
     append_is_guarded = not GIL
 
     def __init__(
@@ -122,7 +122,7 @@ class RecordAccumulator:
         self.delivery_failures = DeliveryFailures()
         # The application's producer, whose methods the deliveries call.
         self.owner: Any = None
-        # Wakes the sender when the accumulator has a notification for it. Called with the guard held.
+        # Wakes the sender when the accumulator has a notification for it. Called with the lock `guard` held.
         self.notify_sender: Callable[[], object] = self._set_notified
         # Only for producers without a sender thread: `notify_sender` sets this flag. The next `send` clears
         # the flag, and runs the engine.
@@ -266,7 +266,7 @@ class RecordAccumulator:
 
         The result is None if the batch must wait (see `why_waiting`). Raises as `append` does.
 
-        The guard must be held.
+        The lock `guard` must be held.
         """
         route, options = self.routes.get(topic), self._options
         if route is None:
@@ -348,7 +348,7 @@ class RecordAccumulator:
         """Return a batch for a record of this size; None if the record must wait (see `why_waiting`).
 
         If `uses_sticky` is true, the record may go to any partition. The batch may then be in the queue of
-        the current sticky partition instead of in `queue`. The guard must be held.
+        the current sticky partition instead of in `queue`. The lock `guard` must be held.
         """
         if self.why_closed:
             raise IllegalState(self.why_closed)
@@ -384,7 +384,7 @@ class RecordAccumulator:
     def _start_batch(self, queue: PartitionQueue, first_size: int) -> ProducerBatch | None:
         """Start the queue's next batch; return None if buffer.memory is too full for its first record.
 
-        An empty buffer accepts a record of any size. The guard must be held.
+        An empty buffer accepts a record of any size. The lock `guard` must be held.
         """
         options = self._options
         reserved = max(min(self._batch_size, INITIAL_BATCH_BYTES), first_size + BATCH_OVERHEAD)
@@ -503,7 +503,7 @@ class RecordAccumulator:
         route.sticky_bytes = 0 if filling is NO_BATCH else filling.free_bytes - filling.size
 
     def seal(self, batch: ProducerBatch) -> None:
-        """Seal the batch, free its unused memory, and notify the sender. The guard must be held.
+        """Seal the batch, free its unused memory, and notify the sender. The lock `guard` must be held.
 
         If the sticky partition has received enough bytes, a new sticky partition is selected.
         """
@@ -525,12 +525,12 @@ class RecordAccumulator:
         self.notify_sender()
 
     def seal_all(self) -> None:
-        """Seal all batches that accept records, so that the sender sends them. The guard must be held."""
+        """Seal all batches that accept records. The lock `guard` must be held."""
         for batch in list(self.open_batches):
             self.seal(batch)
 
     def end_linger(self) -> None:
-        """Let the sender send all batches without waiting for linger.ms. The guard must be held.
+        """Let the sender send all batches without waiting for linger.ms. The lock `guard` must be held.
 
         A batch accepts records until it is sent. If `flush` sealed the batches, and many threads
         or tasks called `flush` after each record, every batch would have one record.
@@ -674,7 +674,7 @@ class RecordAccumulator:
         """End a batch, free its memory, and count its failures. Return its callbacks.
 
         The caller sets `error` of a failed batch before this call. After this call, the caller
-        calls the returned callbacks without holding the guard.
+        calls the returned callbacks without holding the lock `guard`.
         """
         with self.guard:
             self.seal(batch)
@@ -705,7 +705,7 @@ class RecordAccumulator:
             self.routes.clear()
 
     def take_failures(self) -> DeliveryFailures:
-        """Return the failures not yet reported to the application, and reset them. The guard must be held."""
+        """Return and reset the failures that the application does not know. The lock `guard` must be held."""
         delivery_failures, self.delivery_failures = self.delivery_failures, DeliveryFailures()
         return delivery_failures
 

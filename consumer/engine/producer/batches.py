@@ -200,7 +200,8 @@ class ProducerBatch:
 
         Return False if the batch has too many runs, uses the general format, or is sealed.
 
-        The guard must be held. During this method a signal handler or a finalizer may run and send records.
+        The lock `guard` must be held. During this method a signal handler or a finalizer may run and send
+        records.
         """
         if 8 * len(self.timestamp_runs) > self.count + 64:
             return False
@@ -214,7 +215,7 @@ class ProducerBatch:
     def use_general_rows(self) -> None:
         """Convert `rows` to the general format, in which records may have keys and headers.
 
-        The guard must be held. Other threads may append during the conversion. If the record count has
+        The lock `guard` must be held. Other threads may append during the conversion. If the record count has
         changed by the end of the conversion, the conversion starts again. No function is called between the
         check of the count and the assignments to the attributes, so no thread can append between them. A
         sealed batch is not converted.

@@ -163,7 +163,7 @@ class ClientTelemetry:
             self._apply(Closed())
 
     def _apply(self, event: TelemetryEvent) -> None:
-        """Pass the event to the machine, and send the request that the machine returns."""
+        """Pass the event to the state machine, and send the request that it returns."""
         for action in step(self.machine, event, self._clock()):
             if isinstance(action, RequestSubscription):
                 self._send(

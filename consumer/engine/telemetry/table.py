@@ -151,7 +151,7 @@ TelemetryEvent: TypeAlias = (
 
 
 class TelemetryKind(Enum):
-    """The kinds of events, which are the rows of the table."""
+    """The kinds of events. `TABLE` has one row for each of them."""
 
     NODE_READY = "a broker is ready for the request that is due"
     SUBSCRIBED = "a subscription arrived"
@@ -335,8 +335,8 @@ _STOP: Final = Cell(_terminate, to=(S.TERMINATED,))
 _CLOSE: Final = Cell(_begin_close, to=(S.TERMINATING_PUSH_NEEDED, S.TERMINATED))
 _RETRY_LATER: Final = Cell(_retry_later, to=(S.SUBSCRIPTION_NEEDED,))
 
-# The cells of a row are in the order of TelemetryState. The response to a request that was sent before close
-# began is ignored, as in Java.
+# A row lists the reactions to one kind of event, in the order of TelemetryState. The response to a request
+# that was sent before close began is ignored, as in Java.
 TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
     TelemetryState,
     EDGES,
