@@ -261,7 +261,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "isolation_level": Option(
         "Poll and commit",
         choice("read_uncommitted", "read_committed"),
-        'With "read_committed", records of open and aborted transactions are not returned.',
+        'With "read_committed", records of aborted transactions, and all records from the first open '
+        "transaction on, are not returned.",
     ),
     "check_crcs": Option(
         "Poll and commit",
@@ -363,7 +364,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "request_timeout_ms": Option(
         "Timeouts and retries",
         whole_number_from(1),
-        "A request fails if it has no response within this time.",
+        "A request fails if it has no response within this time. A JoinGroup has max_poll_interval_ms plus "
+        "5 s, if that is longer.",
     ),
     "default_api_timeout_ms": Option(
         "Timeouts and retries",

@@ -203,8 +203,8 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "max_in_flight_requests_per_connection": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum number of requests in flight on a connection. Records are written in order "
-        "nevertheless.",
+        "The maximum number of requests in flight on a connection. With enable_idempotence, records are "
+        "written in order nevertheless.",
     ),
     "connections_per_broker": Option(
         "Batches and requests",

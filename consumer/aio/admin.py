@@ -834,7 +834,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Return the id, the controller and the brokers of the cluster (KIP-700).
 
         With `include_fenced_brokers` the method raises UnsupportedVersion if the broker is older than Kafka
-        4.1 (KIP-1073). Java: Admin.describeCluster.
+        4.0 (KIP-1073). Java: Admin.describeCluster.
         """
         plan = cluster_description_plans.describe_cluster(
             self.view,
@@ -984,9 +984,10 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, bool]:
         """Elect a leader for each partition, and return for each whether an election was needed (KIP-460).
 
-        `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
-        elects any live replica if the partition has no leader. An unclean election may lose records. Raises
-        PartialFailure if an election fails, for example without a live replica. Java: Admin.electLeaders.
+        `election_type` is "preferred", which elects the first replica of a partition if it is in sync, or
+        "unclean", which elects any live replica if the partition has no leader. An unclean election may lose
+        records. Raises PartialFailure if an election fails, for example without a live replica. Java:
+        Admin.electLeaders.
         """
         election_type = admin_check.election_type("election_type", election_type)
         chosen = check.partitions("partitions", partitions)

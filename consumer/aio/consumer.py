@@ -6,8 +6,9 @@
             ...
 
 Heartbeats and fetch requests are sent in the event loop, so code that blocks the loop also delays them.
-Rebalance callbacks may be coroutine functions. Callbacks run inside poll, commit, unsubscribe and close. A
-callback runs to completion even if the task that called the method is cancelled.
+Rebalance callbacks may be coroutine functions. They run inside poll, unsubscribe and close. Callbacks of
+`events` run inside commit, too. A callback runs to completion even if the task that called the method is
+cancelled.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def assignment_lost(self) -> bool:
         """Return whether another member may already own the assigned partitions.
 
-        The result is True in three cases: the coordinator has removed the member, the coordinator has not
-        responded to the member for `session_timeout_ms`, or poll has not been called for
-        `max_poll_interval_ms`. Time during which the process was suspended counts towards both timeouts. The
-        rebalance listener is called only by the next poll. This method is for applications that process
-        records outside the polling thread (librdkafka: rd_kafka_assignment_lost).
+        The result is True if the coordinator has removed or fenced the member, if a rebalance has failed, if
+        poll has not been called for `max_poll_interval_ms`, or if the coordinator has not responded to the
+        member for `session_timeout_ms` (except with `policy="java"`). Time during which the process was
+        suspended counts towards both timeouts. The rebalance listener is called only by the next poll. This
+        method is for applications that process records outside the polling thread (librdkafka:
+        rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -188,6 +190,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def unsubscribe(self, timeout: float | None = None) -> None:
         """Release all partitions and leave the group; the listener's `revoked` runs inside this call.
 
+        A static member sends no LeaveGroup: the group keeps it until its session timeout has passed.
+
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
         last poll returned, and the last record that an iteration yielded, do not count as processed. If the
         application has processed them, it must call `commit` before this method.
@@ -291,8 +295,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Commit offsets, by default the offset after each partition's last returned record.
 
         Each offset is the *next* offset to read. `commit` may be called at any time. During a
-        rebalance the method waits for the rebalance to end, and raises CommitFailed only if a partition was
-        assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
+        rebalance the method waits for the rebalance to end. Raises CommitFailed if a partition was revoked
+        or lost, UnknownTopic if a topic was deleted, and Fenced, NotAuthorized, RequestTimedOut.
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
@@ -377,10 +381,10 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
 
         The consumer commits if auto commit is enabled. All steps together take at most `timeout` seconds.
 
-        With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
-        passed. The consumer closes in any case, and then raises the first error of a commit or of a callback.
-        A second call waits until the first one has ended, and raises RequestTimedOut if this takes longer
-        than the second call's `timeout`.
+        With `leave=False`, and for a static member, no LeaveGroup is sent: the group keeps the member until
+        its session timeout has passed. The consumer closes in any case, and then raises the first error of a
+        commit or of a callback. A second call waits until the first one has ended, and raises RequestTimedOut
+        if this takes longer than the second call's `timeout`.
 
         Another thread or task may call `close` during a poll. The poll then raises IllegalState, and the
         records that the previous poll returned are not committed.

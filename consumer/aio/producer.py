@@ -116,7 +116,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                 # here because a shared function would cost a call for each record.
                 try:
                     batch = self._routes[topic].sticky.filling
-                except (KeyError, TypeError):  # `topic` has no route yet, or it is not a string.
+                except (KeyError, TypeError):  # `topic` is not known yet, or is not a string.
                     pass
                 else:
                     size = RECORD_OVERHEAD + len(value)

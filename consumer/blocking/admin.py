@@ -685,7 +685,7 @@ class Admin(BoundToProcess, Block):
         """Return the id, the controller and the brokers of the cluster (KIP-700).
 
         With `include_fenced_brokers` the method raises UnsupportedVersion if the broker is older than Kafka
-        4.1 (KIP-1073). Java: Admin.describeCluster.
+        4.0 (KIP-1073). Java: Admin.describeCluster.
         """
         return run_to_end(
             self._operations.describe_cluster(
@@ -793,9 +793,10 @@ class Admin(BoundToProcess, Block):
     ) -> dict[TopicPartition, bool]:
         """Elect a leader for each partition, and return for each whether an election was needed (KIP-460).
 
-        `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
-        elects any live replica if the partition has no leader. An unclean election may lose records. Raises
-        PartialFailure if an election fails, for example without a live replica. Java: Admin.electLeaders.
+        `election_type` is "preferred", which elects the first replica of a partition if it is in sync, or
+        "unclean", which elects any live replica if the partition has no leader. An unclean election may lose
+        records. Raises PartialFailure if an election fails, for example without a live replica. Java:
+        Admin.electLeaders.
         """
         return run_to_end(self._operations.elect_leaders(election_type, partitions, timeout=timeout))
 

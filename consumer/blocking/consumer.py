@@ -6,8 +6,9 @@
             ...
 
 The consumer's own thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
-application computes. Callbacks run inside poll, commit, unsubscribe and close, in the thread that calls these
-methods. Only the callbacks of futures (`commit_async`) run in the consumer's own thread.
+application computes. Rebalance callbacks run inside poll, unsubscribe and close, and callbacks of `events`
+also inside commit, in the thread that calls these methods. Only the callbacks of futures (`commit_async`) run
+in the consumer's own thread.
 """
 
 from __future__ import annotations
@@ -69,11 +70,12 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def assignment_lost(self) -> bool:
         """Return whether another member may already own the assigned partitions.
 
-        The result is True in three cases: the coordinator has removed the member, the coordinator has not
-        responded to the member for `session_timeout_ms`, or poll has not been called for
-        `max_poll_interval_ms`. Time during which the process was suspended counts towards both timeouts. The
-        rebalance listener is called only by the next poll. This method is for applications that process
-        records outside the polling thread (librdkafka: rd_kafka_assignment_lost).
+        The result is True if the coordinator has removed or fenced the member, if a rebalance has failed, if
+        poll has not been called for `max_poll_interval_ms`, or if the coordinator has not responded to the
+        member for `session_timeout_ms` (except with `policy="java"`). Time during which the process was
+        suspended counts towards both timeouts. The rebalance listener is called only by the next poll. This
+        method is for applications that process records outside the polling thread (librdkafka:
+        rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -189,6 +191,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def unsubscribe(self, timeout: float | None = None) -> None:
         """Release all partitions and leave the group; the listener's `revoked` runs inside this call.
 
+        A static member sends no LeaveGroup: the group keeps it until its session timeout has passed.
+
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
         last poll returned, and the last record that an iteration yielded, do not count as processed. If the
         application has processed them, it must call `commit` before this method.
@@ -293,8 +297,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
         """Commit offsets, by default the offset after each partition's last returned record.
 
         Each offset is the *next* offset to read. `commit` may be called at any time. During a
-        rebalance the method waits for the rebalance to end, and raises CommitFailed only if a partition was
-        assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
+        rebalance the method waits for the rebalance to end. Raises CommitFailed if a partition was revoked
+        or lost, UnknownTopic if a topic was deleted, and Fenced, NotAuthorized, RequestTimedOut.
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
@@ -380,10 +384,10 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
         The consumer commits if auto commit is enabled. All steps together take at most `timeout` seconds.
 
-        With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
-        passed. The consumer closes in any case, and then raises the first error of a commit or of a callback.
-        A second call waits until the first one has ended, and raises RequestTimedOut if this takes longer
-        than the second call's `timeout`.
+        With `leave=False`, and for a static member, no LeaveGroup is sent: the group keeps the member until
+        its session timeout has passed. The consumer closes in any case, and then raises the first error of a
+        commit or of a callback. A second call waits until the first one has ended, and raises RequestTimedOut
+        if this takes longer than the second call's `timeout`.
 
         Another thread or task may call `close` during a poll. The poll then raises IllegalState, and the
         records that the previous poll returned are not committed.

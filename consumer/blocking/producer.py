@@ -106,7 +106,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         NotAuthorized if the client may not use the topic. Raises RequestTimedOut if the buffer stays full or
         no metadata arrives for max_block_ms, and BrokerError if the record is too large. Raises
         SerializationError or PartitionerError if a serializer or the partitioner fails, and IllegalState
-        after `close`.
+        after `close`. With a `transactional_id`, it also raises IllegalState outside of a transaction, and
+        the error of a failed transaction or producer.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
@@ -126,7 +127,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 # function call. `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
-                except (KeyError, TypeError):  # `topic` has no route yet, or it is not a string.
+                except (KeyError, TypeError):  # `topic` is not known yet, or is not a string.
                     pass
                 else:
                     size = RECORD_OVERHEAD + len(value)

@@ -142,8 +142,8 @@ class RowWriter:
             producer_config["compression_level"] = level
         if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
             # If more than 5 requests may be in flight and enable.idempotence is not set, Java's producer
-            # disables idempotence. kproto's producer keeps idempotence and limits the requests to 5, which
-            # preserves the order of records.
+            # before Kafka 4.0 disables idempotence, and later ones raise an error. kproto's producer keeps
+            # idempotence and limits the requests to 5, which preserves the order of records.
             producer_config[_IN_FLIGHT_OPTION] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )

@@ -5,8 +5,8 @@ Rules (Java's Sender):
 * A batch is sent when it is full, after linger.ms, or at a flush. While its connection has the maximum number
   of requests in flight, the batch waits and accepts more records.
 
-* The batches of a partition are sent in order, and retries keep this order (`produce_responses`). Partitions
-  do not block each other.
+* The batches of a partition are sent in order. With idempotence, retries keep this order
+  (`produce_responses`). Partitions do not block each other.
 
 * With idempotence, every batch has a producer id and a sequence number (`producer_ids`), by which the broker
   recognizes duplicates.
@@ -233,7 +233,7 @@ class ProducerEngine:
             self.core.wake_poll()
 
     def start_purge(self) -> Purge:
-        """Request that the next step drop the unsent records. The guard must be held."""
+        """Request that the next step drop the unsent records. The lock `guard` must be held."""
         purge = Purge()
         self._purges.append(purge)
         return purge
