@@ -91,7 +91,7 @@ def describe_cluster(
 
     def build_request(version: int) -> DescribeClusterRequest:
         if include_fenced_brokers:
-            require_version("DescribeCluster", version, 2, "4.1", "to list fenced brokers")
+            require_version("DescribeCluster", version, 2, "4.0", "to list fenced brokers")
         return DescribeClusterRequest(
             include_cluster_authorized_operations=include_authorized_operations,
             include_fenced_brokers=include_fenced_brokers,

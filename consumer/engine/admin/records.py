@@ -62,6 +62,7 @@ from .plan import (
     failed_without_response,
     pause_after_error,
     pause_for_missing,
+    require_version,
 )
 
 T = TypeVar("T")
@@ -248,7 +249,7 @@ def delete_records(
     return (yield from fan_out(offsets, router, "DeleteRecords", ADMIN, request, read))
 
 
-def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+def _epochs_request(epochs: Mapping[TopicPartition, int]) -> Prepared:
     """Build an OffsetForLeaderEpoch request for the epoch of each partition."""
     topics = [
         OffsetForLeaderTopic(
@@ -259,7 +260,13 @@ def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpoc
         )
         for name, partitions in by_topic(epochs).items()
     ]
-    return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+
+    def build(version: int) -> Message:
+        # Older brokers require the permission ClusterAction, which is meant for brokers.
+        require_version("OffsetForLeaderEpoch", version, 3, "2.3", "to be sent by a client")
+        return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+
+    return Prepared(OffsetForLeaderEpochRequest, build)
 
 
 def fetch(

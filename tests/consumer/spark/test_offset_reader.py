@@ -15,6 +15,7 @@ from consumer.spark import offset_reader
 from consumer.spark.offset_reader import OffsetReader, report_losses, retry_while_unreachable
 from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse
+from kproto.broker.server import running
 from kproto.errors import ConfigError, ConnectionFailed, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from tests.consumer.spark.stage import HOUR, Filled
@@ -110,6 +111,16 @@ def test_a_view_has_the_ends_and_the_leader_epochs_of_the_logs(t: Filled) -> Non
         assert reader.ends([]) == {}
         assert reader.epoch_ends(view.epochs) == {T0: 5, T1: 0}
         assert reader.epoch_ends({TopicPartition("gone", 0): 0}) == {}
+
+
+def test_a_broker_before_kafka_2_3_is_not_asked_for_the_ends_of_epochs() -> None:
+    """Such a broker would require ClusterAction, a permission for brokers. The ends then stay unknown."""
+    with running({"t": 1}, highest={"OffsetForLeaderEpoch": 2}) as server:
+        reader = OffsetReader(parse({"kafka.bootstrap.servers": server.bootstrap, "subscribe": "t"}))
+        try:
+            assert reader.epoch_ends({T0: 0}) == {}
+        finally:
+            reader.close()
 
 
 @pytest.mark.parametrize(

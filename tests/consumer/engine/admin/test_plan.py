@@ -362,7 +362,7 @@ TOO_OLD: dict[str, tuple[Callable[[Admin], object], str, int, str]] = {
         lambda a: a.describe_cluster(include_fenced_brokers=True),
         "DescribeCluster",
         1,
-        "2 and higher (Kafka 4.1",
+        "2 and higher (Kafka 4.0",
     ),
     "unclean": (lambda a: a.elect_leaders("unclean", [T0]), "ElectLeaders", 0, "1 and higher (Kafka 2.4"),
 }
