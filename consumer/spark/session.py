@@ -162,13 +162,13 @@ def register(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _active(spark: SparkSession) -> Generator[None]:
+def _active(spark: Any) -> Generator[None]:
     """Make `spark` the JVM's active session, and afterwards restore the session that was active.
 
     Spark rejects a registration if the active session already has a data source of this name, even if the
     registration is for another session. A session of Spark Connect has no JVM, so nothing is changed.
     """
-    jvm: Any = getattr(spark, "_jvm", None)
+    jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         yield
         return
