@@ -23,6 +23,9 @@ def add(commands: Subparsers) -> None:
     rules.add_argument(
         "--event", metavar="EVENT", help="list only rules that apply to this event, such as JoinGroup"
     )
+    rules.add_argument(
+        "--search", metavar="WORDS", help="list only rules whose text contains all these words"
+    )
     rules.set_defaults(run=_rules)
 
 
@@ -42,16 +45,21 @@ def _rules(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--event", options.event, "allowed: the name of an event; `kproto show coordinator` lists them"
         )
-    if options.rule and (options.state is not None or options.event is not None):
-        raise ConfigError("RULE", options.rule[0], "allowed only without --state and --event")
+    filters = (options.state, options.event, options.search)
+    if options.rule and filters != (None, None, None):
+        raise ConfigError("RULE", options.rule[0], "allowed only without --state, --event and --search")
     if options.rule:
         print("\n\n".join(_rule_description(known[number.lower()]) for number in options.rule))
         return 0
     filtered = options.state is not None or options.event is not None
     numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
+    texts, words = rules.definitions(), (options.search or "").lower().split()
+    matching = [number for number in numbers if all(word in texts.get(number, "").lower() for word in words)]
     if not numbers:
         print("kproto rules: no rule applies to this state and event", file=sys.stderr)
-    for number in numbers:
+    elif not matching:
+        print("kproto rules: no text of a rule contains all these words", file=sys.stderr)
+    for number in matching:
         print(f"{number:<5} {_first_sentence(number)}")
     return 0
 

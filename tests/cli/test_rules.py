@@ -68,7 +68,11 @@ def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixt
         ("R9999", "RULE='R9999' is not allowed; `kproto rules` lists"),
         ("--state Dancing", "--state='Dancing' is not allowed; allowed: Dead, Empty"),
         ("--event ?", "--event='?' is not allowed"),
-        ("R64 --state Stable", "RULE='R64' is not allowed; allowed only without --state and --event"),
+        (
+            "R64 --state Stable",
+            "RULE='R64' is not allowed; allowed only without --state, --event and --search",
+        ),
+        ("R64 --search delay", "allowed only without --state, --event and --search"),
         ("--event Dancing", "--event='Dancing' is not allowed"),
     ],
 )
@@ -77,6 +81,17 @@ def test_an_unknown_rule_state_or_event_is_rejected(
 ) -> None:
     assert main(["rules", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_rules_are_found_by_the_words_of_their_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "--search", "Initial DELAY"]) == 0
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"R142", "R143", "R144"} <= set(found)
+    assert len(found) < 20
+    assert main(["rules", "--search", "initial delay", "--event", "SyncGroup"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["rules", "--search", "no such words"]) == 0
+    assert capsys.readouterr().err == "kproto rules: no text of a rule contains all these words\n"
 
 
 @pytest.mark.parametrize("words", ["--state closed", "--state Ongoing --event JoinGroup"])
