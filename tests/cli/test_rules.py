@@ -85,9 +85,9 @@ def test_an_unknown_rule_state_or_event_is_rejected(
 
 def test_rules_are_found_by_the_words_of_their_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "--search", "Initial DELAY"]) == 0
-    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"R142", "R143", "R144"} <= set(found)
-    assert len(found) < 20
+    numbers = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"R142", "R143", "R144"} <= set(numbers)
+    assert len(numbers) < 20
     assert main(["rules", "--search", "initial delay", "--event", "SyncGroup"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["rules", "--search", "no such words"]) == 0
