@@ -9,7 +9,7 @@ import msgspec
 
 from kproto.group.subscription import TopicPartition
 
-from .engine.producer.batches import ProducerBatch, current_location
+from .engine.producer.batches import ALL_ROWS, ProducerBatch, current_location
 from .errors import without_traceback
 from .other_clients import unknown_method
 from .validation import seconds
@@ -113,8 +113,21 @@ class Delivery(msgspec.Struct, eq=False):
         """
         batch, _ = current_location(self._batch, self._index)
         if batch.error is not None:
-            self._owner.mark_retrieved(self)
+            self._mark_retrieved()
         return batch.error
+
+    def _mark_retrieved(self) -> None:
+        """Record that the application knows the outcome of each row."""
+        self._owner.mark_retrieved(self)
+
+    def _open_place(self) -> tuple[ProducerBatch, int] | None:
+        """Return a batch of this delivery that has not ended, and the record's index in it.
+
+        The index is `ALL_ROWS` if the delivery is of all records of the batch. After the end, the result is
+        None.
+        """
+        batch, index = current_location(self._batch, self._index)
+        return None if batch.done else (batch, index)
 
     def _metadata(self) -> RecordMetadata:
         """Return where the record was written. Call this method only after a successful delivery."""
@@ -176,6 +189,13 @@ class PieceDelivery(Delivery, eq=False):
         failed_batch = next((batch for batch in self._final_batches() if batch.error is not None), None)
         if failed_batch is None:
             return None
+        self._mark_retrieved()
+        return failed_batch.error
+
+    def _mark_retrieved(self) -> None:
         for index in range(len(self.rows)):
             self._owner.mark_retrieved(Delivery(self._batch, index))
-        return failed_batch.error
+
+    def _open_place(self) -> tuple[ProducerBatch, int] | None:
+        open_batch = next((batch for batch in self._final_batches() if not batch.done), None)
+        return None if open_batch is None else (open_batch, ALL_ROWS)

@@ -166,16 +166,31 @@ class ProducerRuntime:
         """Call `callback` when a delivery has ended, or immediately if it has already ended."""
         if not callable(callback) or iscoroutinefunction(callback):
             raise ConfigError("callback", callback, "a plain function that takes a delivery")
-        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-        if not self.records.add_callback(batch, index, lambda: self._queue_callback(callback, delivery)):
+        queue = partial(self._queue_callback, callback, delivery)
+        if not self._await_end(delivery, queue, is_known=True):
+            delivery._mark_retrieved()  # pyright: ignore[reportPrivateUsage]
             run_callback(lambda: callback(delivery))
 
     def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         """Call `callback` when the delivery ends. `flush` still raises NotDelivered for a failed delivery."""
-        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         queue = partial(self._queue_callback, callback, delivery)
-        if not self.records.add_callback(batch, index, queue, is_known=False):
+        if not self._await_end(delivery, queue, is_known=False):
             queue()
+
+    def _await_end(self, delivery: Delivery, on_end: Callable[[], object], *, is_known: bool) -> bool:
+        """Call `on_end` once all rows of a delivery have ended. If they already have, return False instead.
+
+        `is_known` is that of `RecordAccumulator.add_callback`.
+        """
+
+        def on_batch_end() -> None:
+            if not self._await_end(delivery, on_end, is_known=is_known):
+                on_end()
+
+        while (place := delivery._open_place()) is not None:  # pyright: ignore[reportPrivateUsage]
+            if self.records.add_callback(*place, on_batch_end, is_known=is_known):
+                return True
+        return False
 
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
         """Queue a delivery callback. The callback runs while no lock is held."""

@@ -112,12 +112,16 @@ class AsyncProducerRuntime(ProducerRuntime):
         raise IllegalState("await the delivery; result() would block the event loop")
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
-        while not delivery.done():
+        while (place := delivery._open_place()) is not None:  # pyright: ignore[reportPrivateUsage]
             self.check_loop()
             future: asyncio.Future[None] = self.loop.create_future()
-            batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-            self.records.add_callback(batch, index, partial(_complete, future))
-            yield from future.__await__()
+            wake = partial(_complete, future)
+            if self.records.add_callback(*place, wake):
+                try:
+                    yield from future.__await__()
+                except BaseException:  # For example, the task was cancelled.
+                    self.records.remove_callback(*place, wake)
+                    raise
 
     def _queue_call(self, call: Callable[[], object]) -> None:
         try:

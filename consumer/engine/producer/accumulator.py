@@ -58,6 +58,7 @@ from ...producer_options import ProducerOptions
 from ...validation import topic_name
 from ..timeouts import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
 from .batches import (
+    ALL_ROWS,
     NO_BATCH,
     DeliveryFailures,
     Headers,
@@ -276,8 +277,10 @@ class RecordAccumulator:
             self._on_missing_partition(route, partition)
             return None
         size = len(encoded)
-        if size > options.max_request_size:
-            detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
+        # A compressed batch counts as large as its largest record, as in Java.
+        if (counted := max(size, encoded.largest_record + BATCH_OVERHEAD)) > options.max_request_size:
+            limit = options.max_request_size
+            detail = f"a batch of {counted} bytes for {topic!r}; max_request_size is {limit}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
         queue = route.sticky if partition is None else route.queues[partition]
         if self._available_memory() < size and (self.buffered_bytes or self._is_out_of_turn):
@@ -638,8 +641,14 @@ class RecordAccumulator:
             self.open_batches.pop(batch, None)
             self.open_batches.update(dict.fromkeys(parts))
             for index, callback, is_known in batch.callbacks or ():
-                part, part_index = locations[index]
-                part.callbacks = [*(part.callbacks or ()), (part_index, callback, is_known)]
+                if index == ALL_ROWS:
+                    # One part is enough for the call. The other entries count the failures as known.
+                    for number, part in enumerate(parts):
+                        entry = ALL_ROWS, _nothing if number else callback, is_known
+                        part.callbacks = [*(part.callbacks or ()), entry]
+                else:
+                    part, part_index = locations[index]
+                    part.callbacks = [*(part.callbacks or ()), (part_index, callback, is_known)]
             batch.callbacks = None
             batch.data = None
             batch.record_locations = locations
@@ -649,17 +658,29 @@ class RecordAccumulator:
     ) -> bool:
         """Call `callback` when the record's delivery ends. If it has already ended, return False instead.
 
+        With the index `ALL_ROWS`, the callback is called when the batch ends, or when one part of it ends if
+        the batch is split. The result is also False if the batch was split before the call.
+
         If `is_known` is true, the callback reports a failure to the application, so flush does not also raise
         NotDelivered for the record.
         """
         with self.guard:
-            batch, index = current_location(batch, index)
-            if batch.done:
+            if index != ALL_ROWS:
+                batch, index = current_location(batch, index)
+            if batch.done or (index == ALL_ROWS and batch.record_locations is not None):
                 return False
             if batch.callbacks is None:
                 batch.callbacks = []
             batch.callbacks.append((index, callback, is_known))
             return True
+
+    def remove_callback(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> None:
+        """Remove a callback whose caller no longer waits, so that flush reports a failure of the record."""
+        with self.guard:
+            if index != ALL_ROWS:
+                batch, index = current_location(batch, index)
+            if batch.callbacks is not None:
+                batch.callbacks = [entry for entry in batch.callbacks if entry[1] is not callback]
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
         """Exclude a record's failure from `take_failures`, because the application knows it."""
@@ -669,6 +690,8 @@ class RecordAccumulator:
             if failures is not None and known is not None and index not in known:
                 known.add(index)
                 failures.count -= 1
+                if failures.count == 0:
+                    failures.first_error = None
 
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """End a batch, free its memory, and count its failures. Return its callbacks.
@@ -685,8 +708,11 @@ class RecordAccumulator:
             if batch.error is not None:
                 batch.delivery_failures = delivery_failures = self.delivery_failures
                 batch.known_failures = {index for index, _, is_known in callbacks or () if is_known}
-                delivery_failures.count += len(batch) - len(batch.known_failures)
-                if delivery_failures.first_error is None:
+                if ALL_ROWS in batch.known_failures:
+                    batch.known_failures = set(range(len(batch)))
+                unknown_count = len(batch) - len(batch.known_failures)
+                delivery_failures.count += unknown_count
+                if delivery_failures.first_error is None and unknown_count:
                     delivery_failures.first_error = batch.error
             batch.data = batch.encoded = None
         return [] if callbacks is None else [callback for _, callback, _ in callbacks]
@@ -713,3 +739,7 @@ class RecordAccumulator:
     def open_records(self) -> int:
         """The number of records whose delivery has not ended."""
         return sum(map(len, list(self.open_batches)))
+
+
+def _nothing() -> None:
+    """Do nothing."""

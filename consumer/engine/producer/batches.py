@@ -53,6 +53,9 @@ class DeliveryFailures(msgspec.Struct):
     first_error: KprotoError | None = None
 
 
+# In a batch's `callbacks`, the index of an entry for all records of the batch.
+ALL_ROWS = -1
+
 # The `shared_timestamp` of a batch without records. No record has this timestamp.
 NO_TIMESTAMP = -(2**62)
 

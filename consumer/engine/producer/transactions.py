@@ -204,7 +204,8 @@ class TransactionManager:
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
         """Add a group's offsets to the transaction. They are committed when the transaction is committed."""
         self._require_allowed("send_offsets")
-        self._offsets.setdefault(member, {}).update(offsets)
+        if offsets:  # As in Java, an empty call has no effect.
+            self._offsets.setdefault(member, {}).update(offsets)
 
     def open_reason(self) -> str:
         """Describe the state, and what the current call waits for."""

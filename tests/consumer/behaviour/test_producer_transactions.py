@@ -70,6 +70,16 @@ def test_a_transaction_continues_without_a_record_that_send_rejected(
     assert broker.ends() == [True]
 
 
+def test_empty_offsets_have_no_effect(broker: Coordinator, make: Callable[..., Any]) -> None:
+    producer = make()
+    with producer.transaction():
+        producer.send_offsets("g", {})
+    with producer.transaction():
+        producer.send("t", b"a", partition=0)
+        producer.send_offsets("g", {})
+    assert broker.ends() == [True]
+
+
 def test_a_transaction_that_the_broker_aborted_raises_and_ends_the_producer(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:

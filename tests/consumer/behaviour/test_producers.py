@@ -946,3 +946,84 @@ def test_an_asyncio_producer_rejects_calls_from_another_loop(broker: str) -> Non
     for act in (lambda: producer.send("t", b"y"), producer.flush, producer.close):
         asyncio.run(check_rejected(act))
     producer.kill()
+
+
+# ---- deliveries of several rows, known failures
+
+
+@pytest.fixture
+def small() -> Iterator[str]:
+    """A broker that rejects batches of more than 1,000 bytes, which the producer then splits."""
+    with running(topics={"t": 2}, settings={"message.max.bytes": "1000"}) as server:
+        yield server.bootstrap
+
+
+def columns(*sizes: int) -> dict[str, list[Any]]:
+    return {"value": [bytes(size) for size in sizes], "partition": [0] * len(sizes)}
+
+
+def test_an_awaited_delivery_of_rows_ends_after_its_batch_was_split(small: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(small) as producer:
+            [delivery] = await producer.send_columns("t", columns(*[300] * 7))
+            assert (await delivery).offset == 0
+            assert delivery.done()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_callback_of_rows_is_called_once_after_all_rows_have_ended(small: str) -> None:
+    calls: list[tuple[bool, str]] = []
+    called = threading.Event()
+
+    def callback(delivery: Delivery) -> None:
+        calls.append((delivery.done(), type(delivery.exception()).__name__))
+        called.set()
+
+    with Producer(small) as producer:
+        [delivery] = producer.send_columns("t", columns(*[200] * 6, 3_000))
+        delivery.add_done_callback(callback)
+        producer.flush()  # The callback reports the failure, so flush does not raise NotDelivered.
+        assert called.wait(30)
+    assert calls == [(True, "BrokerError")]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_columns_have_no_record_above_max_request_size(broker: str, compression: str) -> None:
+    with (
+        Producer(broker, compression_type=compression, max_request_size=10_000) as producer,
+        pytest.raises(BrokerError, match=r"MESSAGE_TOO_LARGE .*max_request_size is 10000"),
+    ):
+        producer.send_columns("t", columns(30_000))
+
+
+def test_flush_reports_a_failure_whose_await_was_cancelled(small: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(small, linger_ms=200) as producer:
+            delivery = await producer.send("t", bytes(5_000))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(delivery, 0.01)
+            with pytest.raises(NotDelivered):
+                await producer.flush()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_flush_does_not_report_a_failure_that_a_late_callback_receives(small: str) -> None:
+    errors: list[BaseException | None] = []
+    with Producer(small) as producer:
+        delivery = producer.send("t", bytes(5_000))
+        while not delivery.done():
+            time.sleep(0.01)
+        delivery.add_done_callback(lambda ended: errors.append(ended.outcome()[2]))
+        producer.flush()
+    assert [type(error) for error in errors] == [BrokerError]
+
+
+def test_not_delivered_names_the_error_of_a_record_that_it_counts(small: str) -> None:
+    with Producer(small, linger_ms=3_000) as producer:
+        producer.send("t", b"x", partition=0)
+        assert producer.purge() == 1
+        producer.send("t", bytes(5_000), partition=1)
+        with pytest.raises(NotDelivered, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
