@@ -66,8 +66,8 @@ class ProducerInterceptor:
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """Handle the result of a delivery: where the record was written, or the error.
 
-        The method also receives the error of a failed `send`. It runs where delivery callbacks run: in their
-        own thread, or in the event loop.
+        The method runs where delivery callbacks run: in their own thread, or in the event loop. It also
+        receives the error of a failed or cancelled `send`, in the thread or task that called `send`.
         """
 
 

@@ -65,7 +65,7 @@ class SendHooks:
             delivery = await self._serialize_and_append(
                 record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
             )
-        except Exception as error:
+        except BaseException as error:  # Including the cancellation of the task.
             self._call_on_acknowledgement(record.topic, None, error)
             raise
         self._operations.runtime.add_observer(delivery, self._on_delivery_ended)

@@ -175,6 +175,23 @@ def test_an_interceptor_may_call_its_producer_and_may_block(server: Server) -> N
     assert sorted(record.value for record in read(server, 4)) == [b"x", b"x", b"y", b"y"]
 
 
+def test_a_cancelled_send_is_acknowledged_with_its_cancellation(server: Server) -> None:
+    log = Log()
+
+    async def never(topic: str, value: Any, headers: Any) -> bytes:
+        await asyncio.sleep(SECONDS)
+        return b""
+
+    async def main() -> None:
+        async with AsyncProducer(server.bootstrap, interceptors=[log], value_serializer=never) as producer:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send("t", 1), 0.05)
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    assert [record.value for record in log.sent] == [1]
+    assert [(metadata, type(error)) for metadata, error in log.ended] == [(None, asyncio.CancelledError)]
+
+
 def test_interceptors_work_in_asyncio(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     class Fails(ConsumerInterceptor):
         def on_consume(self, records: list[Any]) -> list[Any]:
