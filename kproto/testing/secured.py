@@ -196,7 +196,7 @@ class SecuredKafka(Kafka):
             if result.error_code:
                 raise broker_error(result.error_code, "DeleteAcls", f"{acl.name}: {result.error_message}")
             if not result.matching_acls:
-                raise ConfigError("acls", acl, "existing rules, exactly as they were added")
+                raise ConfigError("acls", acl, "allowed: only rules that exist, exactly as they were added")
 
 
 @contextmanager
