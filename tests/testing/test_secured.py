@@ -197,7 +197,7 @@ def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> No
         with producer.transaction():
             producer.send("t", b"y")
         assert next(iter(consumer)).value == b"y"
-    with pytest.raises(ConfigError, match="existing rules, exactly as"):
+    with pytest.raises(ConfigError, match="only rules that exist, exactly as"):
         kafka.remove(allow("alice", "READ", topic="another"))
 
 
