@@ -145,10 +145,11 @@ class Iteration:
         self._polled: Mapping[TopicPartition, int] | None = None
         # How many partitions the consumer had released when the poll returned the records (`ev.Deliver`).
         self._losses = 0
-        self._check_interval_s = _MAX_CHECK_INTERVAL_S
+        # A check restarts max.poll.interval.ms, so there are several checks within this interval.
+        self._check_interval_s = min(_MAX_CHECK_INTERVAL_S, options.max_poll_interval_ms / 10_000)
         if options.enable_auto_commit:
             commit_interval_s = max(1, options.auto_commit_interval_ms) / 1000
-            self._check_interval_s = min(_MAX_CHECK_INTERVAL_S, commit_interval_s)
+            self._check_interval_s = min(self._check_interval_s, commit_interval_s)
 
     def hold(self, delivered: ev.Deliver) -> None:
         """Replace the held records with the records of a new poll."""

@@ -512,6 +512,14 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
         assert 0.1 < iteration.owned_until - iteration.owned_from <= 0.301
 
 
+def test_an_iteration_is_checked_several_times_within_max_poll_interval_ms() -> None:
+    """Each check restarts the interval, so slow progress does not exceed it."""
+    with Consumer("127.0.0.1:1", max_poll_interval_ms=1_000) as reader:
+        iteration = reader._operations.iteration
+        assert iteration.check_ownership()
+        assert iteration.owned_until - iteration.owned_from <= 0.101
+
+
 def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
